@@ -1,0 +1,32 @@
+/** Every limit has its one constant here; its typed error and the test at its edge are found by name. */
+
+export const ARGUMENTS_BYTES_MAX = 262_144;
+/** A result travels in one frame: 1 MiB less 64 KiB for the frame's other fields. */
+export const RESULT_BYTES_MAX = 1_048_576 - 65_536;
+export const FRAME_BYTES_MAX = 1_048_576;
+/** Results up to this size are part of the call object; larger ones are read by `result_ref`. */
+export const RESULT_INLINE_BYTES_MAX = 262_144;
+export const RESULT_PAGE_BYTES_DEFAULT = 65_536;
+export const RESULT_PAGE_BYTES_MAX = 262_144;
+export const BODY_BYTES_MAX = 8_388_608;
+export const TOOLS_PER_TOOLSET_MAX = 64;
+export const SCOPES_PER_TOOL_MAX = 32;
+export const SCHEMA_BYTES_MAX = 65_536;
+export const SCHEMA_DEPTH_MAX = 64;
+export const MODEL_RESULT_BYTES_MIN = 1_024;
+export const MODEL_RESULT_BYTES_MAX = 32_768;
+export const MODEL_RESULT_BYTES_DEFAULT = 16_384;
+export const TIMEOUT_SECONDS_MIN = 5;
+export const TIMEOUT_SECONDS_MAX = 86_400;
+export const TIMEOUT_SECONDS_DEFAULT = 300;
+export const WAIT_SECONDS_MAX = 60;
+export const ATTEMPTS_MAX = 10;
+export const ATTEMPTS_DEFAULT_REPEATABLE = 3;
+export const SUBMISSION_TIMEOUT_SECONDS = 604_800;
+export const PROGRESS_EVENTS_PER_ATTEMPT_MAX = 1_000;
+export const PROGRESS_BYTES_MAX = 16_384;
+export const IDEMPOTENCY_KEY_CHARACTERS_MAX = 256;
+export const SLOTS_MAX = 1_024;
+export const HANDLERS_PER_RUNNER_MAX = 1_024;
+export const ID_PATTERN = /^[a-z][a-z0-9_-]{0,63}$/;
+export const TOOL_NAME_PATTERN = /^[A-Za-z][A-Za-z0-9_.-]{0,63}$/;

@@ -1,0 +1,1 @@
+export { BrokerError } from "./domain/broker-error.js";

@@ -1,0 +1,1 @@
+export { CALL_STATES } from "./domain/call-view.js";

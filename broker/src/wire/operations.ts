@@ -1,0 +1,116 @@
+/** What the gateways may ask of the wire. HTTP and gRPC are two spellings of these operations. */
+
+import type { BrokerFrame, FrameChannel, RunnerFrame } from "@toolrunner/proto";
+import type { CallEventView, CallStateName, CallView } from "../domain/call-view.js";
+import type { AgentPrincipal, RunnerPrincipal } from "../domain/ports/access.js";
+import type { Json, Page, PageRequest } from "../domain/ports/catalog.js";
+
+/** Body of `POST /v1/calls`. `undefined` and absent are the same. Types are checked by the gateway's schema, meanings by the wire. */
+export interface CreateCallBody {
+  readonly toolset: string;
+  readonly tool: string;
+  readonly arguments: Json;
+  readonly toolset_version?: number | undefined;
+  readonly agent?: string | undefined;
+  readonly release?: number | undefined;
+  readonly subject?: string | undefined;
+  readonly session?: string | undefined;
+  readonly idempotency_key?: string | undefined;
+  readonly timeout_seconds?: number | undefined;
+  readonly wait_seconds?: number | undefined;
+  readonly ordering_key?: string | undefined;
+  readonly priority?: "interactive" | "background" | undefined;
+  readonly max_attempts?: number | undefined;
+  readonly audience?: string | undefined;
+}
+
+export interface CallFilter {
+  readonly state?: CallStateName | undefined;
+  readonly tool?: string | undefined;
+  readonly toolset?: string | undefined;
+  readonly binding?: string | undefined;
+  readonly agent?: string | undefined;
+  readonly subject?: string | undefined;
+  readonly session?: string | undefined;
+}
+
+export type CancelMode = "kill" | "skip" | "killnowait";
+export type ReconcileOutcome = "applied" | "not_applied" | "abandon";
+
+/** All refusals are `BrokerError`s. Ids of another application are `not_found`, the same as unknown ones. */
+export interface CallOperations {
+  /**
+   * Accepts the call, or finds the one with the same idempotency key, and waits up to `wait_seconds` for the turn's answer.
+   * `signal` aborts the wait, not the call. Gateway: 200 when `answersTurn(view.state)`, else 202.
+   */
+  create(
+    principal: AgentPrincipal,
+    body: CreateCallBody,
+    context: { readonly traceparent?: string | undefined; readonly signal?: AbortSignal | undefined },
+  ): Promise<CallView>;
+  get(
+    principal: AgentPrincipal,
+    callId: string,
+    options: { readonly wait_seconds?: number | undefined; readonly signal?: AbortSignal | undefined },
+  ): Promise<CallView>;
+  list(principal: AgentPrincipal, filter: CallFilter, page: PageRequest): Promise<Page<CallView>>;
+  /** Events with `seq` above `afterSeq` that are known now. */
+  listEvents(principal: AgentPrincipal, callId: string, afterSeq: number): Promise<readonly CallEventView[]>;
+  /** The same, then live ones; ends after `settled` or when `signal` aborts. Rejects on the first `next()` when the call is not found. */
+  watchEvents(principal: AgentPrincipal, callId: string, afterSeq: number, signal: AbortSignal): AsyncIterable<CallEventView>;
+  readResult(
+    principal: AgentPrincipal,
+    callId: string,
+    page: { readonly offset?: number | undefined; readonly max_bytes?: number | undefined },
+  ): Promise<{ readonly text: string; readonly next_offset: number; readonly eof: boolean }>;
+  /** `answered` false: the kill is under way (202). */
+  cancel(
+    principal: AgentPrincipal,
+    callId: string,
+    body: { readonly mode?: CancelMode | undefined; readonly reason?: string | undefined },
+  ): Promise<{ readonly answered: boolean; readonly call: CallView }>;
+  confirm(principal: AgentPrincipal, callId: string, body: { readonly decision: "allow" | "deny" }): Promise<CallView>;
+  reconcile(
+    principal: AgentPrincipal,
+    callId: string,
+    body: { readonly outcome: ReconcileOutcome; readonly result?: Json | undefined; readonly note?: string | undefined },
+  ): Promise<CallView>;
+}
+
+export interface RunnerView {
+  readonly runner_id: string;
+  readonly binding: string;
+  readonly subject: string | null;
+  readonly broker_id: string;
+  readonly session_epoch: number;
+  readonly transport: string;
+  readonly sdk: string;
+  readonly connected_at: string;
+  readonly slots: number;
+  readonly grants_held: number;
+  readonly handlers: readonly {
+    readonly tool: string;
+    readonly version: string;
+    readonly idempotent: boolean;
+    readonly cancellable: boolean;
+  }[];
+}
+
+export interface RunnerOperations {
+  /** Runners connected to any broker, newest first. */
+  list(principal: AgentPrincipal, page: PageRequest): Promise<Page<RunnerView>>;
+}
+
+/** What a gateway knows about a connection before its hello. */
+export interface RunnerConnection {
+  /** From `authorization`, already checked; undefined: the credential must be in the hello. */
+  readonly principal: RunnerPrincipal | undefined;
+  /** Set when the connection came with an `Origin`: a browser. */
+  readonly origin: string | undefined;
+  readonly remoteAddress: string;
+}
+
+export interface RunnerSessions {
+  /** Serves one session over `channel` until it closed. Never rejects. */
+  serve(channel: FrameChannel<RunnerFrame, BrokerFrame>, connection: RunnerConnection): Promise<void>;
+}
