@@ -1,0 +1,152 @@
+/**
+ * The state of one call: what acceptance fixed, what the log of its entries added, and the union of states,
+ * each holding just what it owns. Everything here can be rebuilt from the call's entries.
+ */
+import type { SettledStateName, WaitingFor } from "../call-view.js";
+import type { FaultDetail } from "../fault.js";
+import type { BindingKind } from "../ports/catalog.js";
+import type { Version } from "../ports/ledger.js";
+
+/** What acceptance fixed for ever. Times are Unix milliseconds. */
+export interface CallRequest {
+  readonly callId: string;
+  readonly application: string;
+  readonly agent: string | null;
+  readonly keyId: string;
+  readonly subject: string | null;
+  readonly session: string | null;
+  readonly toolset: string;
+  readonly toolsetVersion: number;
+  readonly tool: string;
+  /** The handler's version. */
+  readonly version: string;
+  readonly binding: string;
+  readonly bindingKind: BindingKind;
+  readonly readOnly: boolean;
+  readonly idempotent: boolean;
+  readonly cancellable: boolean;
+  readonly submission: boolean;
+  readonly modelResultBytesMax: number;
+  readonly scopes: readonly string[];
+  /** SHA-256 of the request's canonical body: the same key with another hash is a conflict. */
+  readonly requestHash: string;
+  readonly timeoutMs: number;
+  readonly maxAttempts: number;
+  readonly priority: "interactive" | "background";
+  readonly traceparent: string | null;
+  readonly createdAtMs: number;
+}
+
+/** Who got a grant, and what its handler declared. Stored with the grant's entry. */
+export interface GrantHolder {
+  readonly runnerId: string;
+  readonly sessionEpoch: number;
+  readonly journalId: string;
+  /** Incarnation of the broker that holds the runner's session. */
+  readonly brokerId: string;
+  readonly handlerReadOnly: boolean;
+  readonly handlerIdempotent: boolean;
+  readonly handlerCancellable: boolean;
+}
+
+export interface Grant extends GrantHolder {
+  /** The id of the grant's entry. */
+  readonly grantId: string;
+  /** The version of the grant's entry. */
+  readonly fence: Version;
+  readonly attempt: number;
+  readonly grantedAtMs: number;
+}
+
+export interface CallError {
+  readonly code: string;
+  readonly message: string;
+  readonly retryable: boolean;
+  readonly retryAfterMs: number | null;
+  readonly details: readonly FaultDetail[];
+}
+
+/** A JSON text: inside the entry, or in a blob beside it. */
+export type StoredText =
+  | { readonly kind: "inline"; readonly json: string; readonly bytes: number }
+  | { readonly kind: "blob"; readonly name: string; readonly bytes: number };
+
+export interface ReceiptFacts {
+  readonly grantId: string;
+  readonly attempt: number;
+  readonly fence: Version;
+  readonly runnerId: string;
+  readonly digest: string;
+  readonly outcome: "succeeded" | "failed" | "cancelled" | "submitted";
+  readonly receivedAtMs: number;
+}
+
+export interface CancelRequest {
+  readonly reason: string;
+  readonly requestedAtMs: number;
+  readonly ignored: boolean;
+}
+
+/** What the log says about a call in whatever state it is. */
+export interface CallRecord {
+  readonly request: CallRequest;
+  readonly argumentsJson: string;
+  /** Incarnation of the broker that drives the call. */
+  readonly driver: string;
+  /** Version of the last entry. */
+  readonly version: Version;
+  /** Number of the last event. */
+  readonly eventSeq: number;
+  /** Grants that count: those that were returned unstarted do not. */
+  readonly attempts: number;
+  /** Null while a person decides and after settlement of a submission. */
+  readonly deadlineAtMs: number | null;
+  /** The newest grant, also after it ended: its receipt still settles. */
+  readonly newestGrant: Grant | null;
+  /** The newest grant's handler is known to have begun. */
+  readonly startedAtMs: number | null;
+  /** Grant whose receipt led to a retry or a submission: a repeat of it is only acknowledged. */
+  readonly consumedReceipt: { readonly grantId: string; readonly digest: string } | null;
+  /** `grantId/digest` of each late receipt that is kept as evidence. */
+  readonly evidence: readonly string[];
+}
+
+export interface Settlement {
+  readonly atMs: number;
+  readonly receipt: ReceiptFacts | null;
+  readonly result: StoredText | null;
+  readonly error: CallError | null;
+}
+
+export type CallState =
+  | { readonly kind: "requested" }
+  | { readonly kind: "awaiting_confirmation"; readonly record: CallRecord; readonly expiresAtMs: number }
+  | { readonly kind: "queued"; readonly record: CallRecord; readonly notBeforeMs: number | null; readonly waitingFor: WaitingFor | null }
+  | { readonly kind: "running"; readonly record: CallRecord; readonly grant: Grant; readonly cancel: CancelRequest | null }
+  | {
+      readonly kind: "submitted";
+      readonly record: CallRecord;
+      readonly grant: Grant;
+      readonly receipt: ReceiptFacts;
+      readonly handle: StoredText;
+      readonly expiresAtMs: number;
+    }
+  | { readonly kind: "needs_reconciliation"; readonly record: CallRecord; readonly grant: Grant; readonly cause: string }
+  | { readonly kind: SettledStateName; readonly record: CallRecord; readonly settlement: Settlement };
+
+export type CallStateKind = CallState["kind"];
+export type OpenCallState = Exclude<CallState, { readonly kind: SettledStateName | "requested" }>;
+export type SettledCallState = Extract<CallState, { readonly kind: SettledStateName }>;
+
+/** Nothing that is not safe to repeat is started twice: safe is the weaker of what the tool and what the handler says. */
+export function isRepeatable(request: CallRequest, holder: GrantHolder): boolean {
+  return (request.readOnly || request.idempotent) && (holder.handlerReadOnly || holder.handlerIdempotent);
+}
+
+export function recordOf(state: Exclude<CallState, { readonly kind: "requested" }>): CallRecord {
+  return state.record;
+}
+
+export function isSettledState(state: CallState): state is SettledCallState {
+  return "settlement" in state;
+}

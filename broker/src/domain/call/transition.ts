@@ -1,0 +1,422 @@
+/**
+ * The call machine: `transition(state, entry)` is pure and total. It looks the entry's edge up, builds the next state,
+ * and says what has to happen outside (`effects`) and what the agent is told (`events`). Effects follow the append of the
+ * entry, never precede it.
+ *
+ * Invariants: settled states never change (only evidence is added); a receipt settles only as the newest grant's;
+ * event numbers rise by one, and only progress leaves gaps.
+ */
+
+import { assertNever } from "../assert-never.js";
+import type { EventName } from "../call-view.js";
+import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../limits.js";
+import type { Json } from "../ports/catalog.js";
+import {
+  type CallError,
+  type CallRecord,
+  type CallState,
+  type Grant,
+  isSettledState,
+  type ReceiptFacts,
+  type SettledCallState,
+  type Settlement,
+} from "./call-state.js";
+import { type Edge, edgeFor } from "./edges.js";
+import type { CallEntry, GrantFacts, PlacedEntry, ReceiptEntryFacts } from "./entries.js";
+
+export type CallEffect =
+  /** Look for a runner, not before the state's `notBeforeMs`. */
+  | { readonly kind: "offer" }
+  | { readonly kind: "send_grant"; readonly grant: Grant }
+  | { readonly kind: "push_cancel"; readonly grant: Grant; readonly reason: string }
+  /** Tell the runner that the grant counts no longer. */
+  | { readonly kind: "revoke"; readonly grant: Grant; readonly reason: string }
+  /** The grant is over: its claim is free again. */
+  | { readonly kind: "release"; readonly grant: Grant }
+  | { readonly kind: "settled" };
+
+export interface CallEvent {
+  readonly seq: number;
+  readonly atMs: number;
+  readonly event: EventName;
+  readonly data: { readonly [key: string]: Json };
+}
+
+export interface Transition {
+  readonly kind: "moved";
+  readonly edge: Edge;
+  readonly state: Exclude<CallState, { readonly kind: "requested" }>;
+  readonly effects: readonly CallEffect[];
+  readonly events: readonly CallEvent[];
+}
+
+export interface Rejection {
+  readonly kind: "rejected";
+  readonly reason: string;
+}
+
+/** May this entry be appended in this state? The place of the entry does not matter. */
+export function accepts(state: CallState, entry: CallEntry): boolean {
+  return edgeFor(state, entry) !== undefined;
+}
+
+export function transition(state: CallState, entry: PlacedEntry): Transition | Rejection {
+  const edge = edgeFor(state, entry);
+  if (edge === undefined) {
+    return { kind: "rejected", reason: `${entry.kind} has no edge from ${state.kind}` };
+  }
+  const step = new Step(state, entry);
+  const next = step.walk(edge);
+  return { kind: "moved", edge, state: next, effects: step.effects, events: step.events };
+}
+
+/** Replays a call's log. Entries that the machine rejects are given to `onRejected` and skipped. */
+export function replay(
+  entries: Iterable<PlacedEntry>,
+  onRejected: (entry: PlacedEntry, reason: string) => void,
+): { readonly state: CallState; readonly events: readonly CallEvent[] } {
+  let state: CallState = { kind: "requested" };
+  const events: CallEvent[] = [];
+  for (const entry of entries) {
+    const outcome = transition(state, entry);
+    if (outcome.kind === "rejected") {
+      onRejected(entry, outcome.reason);
+      continue;
+    }
+    state = outcome.state;
+    events.push(...outcome.events);
+  }
+  return { state, events };
+}
+
+type Moved = Transition["state"];
+
+/** One step of the machine: collects effects and events while the next state is built. */
+class Step {
+  readonly effects: CallEffect[] = [];
+  readonly events: CallEvent[] = [];
+  private seq: number;
+
+  constructor(
+    private readonly before: CallState,
+    private readonly entry: PlacedEntry,
+  ) {
+    this.seq = before.kind === "requested" ? 0 : before.record.eventSeq;
+  }
+
+  walk(edge: Edge): Moved {
+    const { entry, before } = this;
+    if (entry.kind === "accepted") {
+      return this.accept(entry, edge.to);
+    }
+    if (before.kind === "requested") {
+      // The table has only `accepted` edges from `requested`.
+      throw new Error(`edge ${edge.on} from requested`);
+    }
+    this.tellLive(before.record);
+    switch (entry.kind) {
+      case "confirmed":
+        this.tell("confirmed", { by: entry.by });
+        return this.queue({ ...before.record, deadlineAtMs: entry.deadlineAtMs }, null, {});
+      case "denied":
+        return this.settle("denied", before.record, { error: entry.error });
+      case "waiting":
+        this.tell("waiting", { waiting_for: entry.waitingFor });
+        return {
+          kind: "queued",
+          record: this.advance(before.record),
+          notBeforeMs: before.kind === "queued" ? before.notBeforeMs : null,
+          waitingFor: entry.waitingFor,
+        };
+      case "granted":
+        return this.grant({ ...before.record, driver: entry.driver }, entry.grant);
+      case "returned":
+        return this.giveBack(before, entry);
+      case "receipt":
+        return this.receipt(before, entry, edge);
+      case "lease_lost":
+        return this.leaseLost(before, entry);
+      case "exhausted":
+        return this.settle("failed", before.record, { error: entry.error });
+      case "timed_out":
+        return this.timeOut(before, entry.error, edge);
+      case "cancel_requested":
+        return this.requestCancel(before, entry.reason);
+      case "cancel_ignored":
+        this.tell("cancel_ignored", {});
+        if (before.kind !== "running") {
+          throw new Error("cancel_ignored outside running");
+        }
+        return {
+          ...before,
+          record: this.advance(before.record),
+          cancel: before.cancel === null ? null : { ...before.cancel, ignored: true },
+        };
+      case "cancelled":
+        this.endGrant(before, "call_cancelled");
+        return this.settle("cancelled", before.record, { error: entry.error });
+      case "reconciled":
+        return this.reconcile(before.record, entry);
+      case "evidence":
+        this.tell("late_receipt", {
+          attempt: entry.receipt.attempt,
+          fence: entry.receipt.fence,
+          outcome: entry.receipt.outcome,
+          runner_id: entry.receipt.runnerId,
+        });
+        return this.withRecord(before, { ...before.record, evidence: [...before.record.evidence, evidenceKey(entry.receipt)] });
+      case "adopted":
+        return this.adopt(before, entry.driver);
+      default:
+        return assertNever(entry);
+    }
+  }
+
+  private accept(entry: Extract<PlacedEntry, { kind: "accepted" }>, to: CallState["kind"]): Moved {
+    const record: CallRecord = {
+      request: entry.request,
+      argumentsJson: entry.argumentsJson,
+      driver: entry.driver,
+      version: entry.version,
+      eventSeq: 0,
+      attempts: 0,
+      deadlineAtMs: entry.deadlineAtMs,
+      newestGrant: null,
+      startedAtMs: null,
+      consumedReceipt: null,
+      evidence: [],
+    };
+    this.tell("requested", { toolset: entry.request.toolset, tool: entry.request.tool, binding: entry.request.binding });
+    if (to === "awaiting_confirmation") {
+      const expiresAtMs = entry.confirmationExpiresAtMs ?? entry.at;
+      this.tell("confirmation_requested", { expires_at: new Date(expiresAtMs).toISOString() });
+      return { kind: "awaiting_confirmation", record: this.advance(record), expiresAtMs };
+    }
+    if (entry.grant !== null) {
+      this.tell("queued", {});
+      return this.grant(record, entry.grant);
+    }
+    return this.queue(record, null, {});
+  }
+
+  private queue(record: CallRecord, notBeforeMs: number | null, data: { readonly [key: string]: Json } | null): Moved {
+    if (data !== null) {
+      this.tell("queued", data);
+    }
+    this.effects.push({ kind: "offer" });
+    return { kind: "queued", record: this.advance(record), notBeforeMs, waitingFor: null };
+  }
+
+  private grant(record: CallRecord, facts: GrantFacts): Moved {
+    const grant: Grant = {
+      ...facts.holder,
+      grantId: this.entry.entryId,
+      fence: this.entry.version,
+      attempt: facts.attempt,
+      grantedAtMs: this.entry.at,
+    };
+    this.tell("granted", { attempt: grant.attempt, fence: grant.fence, runner_id: grant.runnerId });
+    this.effects.push({ kind: "send_grant", grant });
+    return {
+      kind: "running",
+      record: this.advance({ ...record, attempts: facts.attempt, newestGrant: grant, startedAtMs: null }),
+      grant,
+      cancel: null,
+    };
+  }
+
+  private giveBack(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "returned" }>): Moved {
+    const grant = this.endGrant(before, null);
+    if (entry.reason === "forbidden") {
+      return this.settle("denied", before.record, {
+        error: { code: "forbidden", message: entry.message, retryable: false, retryAfterMs: null, details: [] },
+      });
+    }
+    const attempts = grant === null ? before.record.attempts : grant.attempt - 1;
+    return this.queue({ ...before.record, attempts }, entry.notBeforeMs, { reason: entry.reason });
+  }
+
+  private receipt(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "receipt" }>, edge: Edge): Moved {
+    const { receipt } = entry;
+    const grant = this.endGrant(before, null) ?? before.record.newestGrant;
+    const facts = receiptFacts(receipt, entry.at);
+    const consumed: CallRecord = { ...before.record, consumedReceipt: { grantId: receipt.grantId, digest: receipt.digest } };
+    if (edge.to === "submitted") {
+      if (grant === null || receipt.value === null) {
+        throw new Error("submitted without a grant and a handle");
+      }
+      this.tell("submitted", {});
+      return {
+        kind: "submitted",
+        record: this.advance({ ...consumed, deadlineAtMs: null }),
+        grant,
+        receipt: facts,
+        handle: receipt.value,
+        expiresAtMs: entry.submissionExpiresAtMs ?? entry.at,
+      };
+    }
+    if (edge.to === "queued") {
+      this.tell("retry_scheduled", {
+        attempt: receipt.attempt,
+        not_before: new Date(entry.retryAtMs ?? entry.at).toISOString(),
+        code: receipt.error?.code ?? "handler_error",
+      });
+      return this.queue(consumed, entry.retryAtMs, null);
+    }
+    const error = entry.fault ?? receipt.error;
+    if (edge.to === "succeeded" || edge.to === "failed" || edge.to === "cancelled") {
+      return this.settle(edge.to, before.record, { receipt: facts, result: receipt.value, error });
+    }
+    throw new Error(`receipt leads to ${edge.to}`);
+  }
+
+  private leaseLost(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "lease_lost" }>): Moved {
+    const grant = this.endGrant(before, "lease_lost");
+    this.tell("lease_lost", { attempt: grant?.attempt ?? 0, cause: entry.cause });
+    if (entry.retryAtMs !== null) {
+      this.tell("retry_scheduled", {
+        attempt: grant?.attempt ?? 0,
+        not_before: new Date(entry.retryAtMs).toISOString(),
+        code: entry.cause,
+      });
+      return this.queue(before.record, entry.retryAtMs, null);
+    }
+    return this.toReconciliation(before.record, grant, entry.message);
+  }
+
+  private timeOut(before: Exclude<CallState, { kind: "requested" }>, error: CallError, edge: Edge): Moved {
+    const grant = this.endGrant(before, "deadline");
+    return edge.to === "needs_reconciliation"
+      ? this.toReconciliation(before.record, grant, error.message)
+      : this.settle("timed_out", before.record, { error });
+  }
+
+  private requestCancel(before: Exclude<CallState, { kind: "requested" }>, reason: string): Moved {
+    if (before.kind !== "running") {
+      throw new Error("cancel_requested outside running");
+    }
+    this.tell("cancel_requested", { mode: "kill" });
+    this.effects.push({ kind: "push_cancel", grant: before.grant, reason });
+    return { ...before, record: this.advance(before.record), cancel: { reason, requestedAtMs: this.entry.at, ignored: false } };
+  }
+
+  private reconcile(record: CallRecord, entry: Extract<PlacedEntry, { kind: "reconciled" }>): Moved {
+    if (entry.error !== null) {
+      return this.settle("failed", record, { result: entry.value, error: entry.error, reconciled: entry.outcome });
+    }
+    if (entry.outcome === "not_applied") {
+      return this.queue(record, null, { reason: "not_applied" });
+    }
+    return this.settle("succeeded", record, { result: entry.value, reconciled: entry.outcome });
+  }
+
+  /** A driver that takes over starts the work of the state anew; what its predecessor may have sent is repeated. */
+  private adopt(before: Exclude<CallState, { kind: "requested" }>, driver: string): Moved {
+    let record: CallRecord = { ...before.record, driver };
+    if (before.kind === "queued") {
+      this.effects.push({ kind: "offer" });
+    }
+    if (before.kind === "running") {
+      // The predecessor may have told progress whose numbers nobody stored.
+      record = { ...record, eventSeq: record.eventSeq + PROGRESS_EVENTS_PER_ATTEMPT_MAX };
+      this.seq = record.eventSeq;
+    }
+    return this.withRecord(before, record);
+  }
+
+  private toReconciliation(record: CallRecord, grant: Grant | null, cause: string): Moved {
+    const held = grant ?? record.newestGrant;
+    if (held === null) {
+      throw new Error("reconciliation without a grant");
+    }
+    this.tell("needs_reconciliation", { cause });
+    return { kind: "needs_reconciliation", record: this.advance(record), grant: held, cause };
+  }
+
+  private settle(
+    kind: SettledCallState["kind"],
+    record: CallRecord,
+    what: {
+      readonly receipt?: ReceiptFacts;
+      readonly result?: Settlement["result"];
+      readonly error?: CallError | null;
+      readonly reconciled?: string;
+    },
+  ): Moved {
+    const error = what.error ?? null;
+    this.tell("settled", {
+      state: kind,
+      ...(error === null ? {} : { code: error.code }),
+      ...(what.reconciled === undefined ? {} : { reconciled: what.reconciled }),
+    });
+    this.effects.push({ kind: "settled" });
+    return {
+      kind,
+      record: this.advance(record),
+      settlement: { atMs: this.entry.at, receipt: what.receipt ?? null, result: what.result ?? null, error },
+    };
+  }
+
+  /** Ends the running grant, if there is one: frees its claim and, with a reason, tells the runner. */
+  private endGrant(before: CallState, reason: string | null): Grant | null {
+    if (before.kind !== "running") {
+      if (before.kind === "submitted" && reason !== null) {
+        this.effects.push({ kind: "revoke", grant: before.grant, reason });
+      }
+      return null;
+    }
+    if (reason !== null) {
+      this.effects.push({ kind: "revoke", grant: before.grant, reason });
+    }
+    this.effects.push({ kind: "release", grant: before.grant });
+    return before.grant;
+  }
+
+  private tell(event: EventName, data: { readonly [key: string]: Json }): void {
+    this.seq += 1;
+    this.events.push({ seq: this.seq, atMs: this.entry.at, event, data });
+  }
+
+  /** The start of the handler, told live with its own number, comes into the log with the next entry. */
+  private tellLive(record: CallRecord): void {
+    const { live } = this.entry;
+    if (live === undefined) {
+      return;
+    }
+    if (live.startedAtMs !== null && live.startedSeq !== null && record.startedAtMs === null) {
+      this.events.push({ seq: live.startedSeq, atMs: live.startedAtMs, event: "started", data: { attempt: record.attempts } });
+    }
+    this.seq = Math.max(this.seq, live.lastSeq);
+  }
+
+  private withRecord(before: Exclude<CallState, { kind: "requested" }>, record: CallRecord): Moved {
+    return { ...before, record: this.advance(record) };
+  }
+
+  private advance(record: CallRecord): CallRecord {
+    const startedAtMs = this.entry.live?.startedAtMs ?? record.startedAtMs;
+    return {
+      ...record,
+      version: this.entry.version,
+      eventSeq: this.seq,
+      startedAtMs: this.entry.kind === "granted" || this.entry.kind === "accepted" ? null : startedAtMs,
+    };
+  }
+}
+
+export function evidenceKey(receipt: { readonly grantId: string; readonly digest: string }): string {
+  return `${receipt.grantId}/${receipt.digest}`;
+}
+
+function receiptFacts(receipt: ReceiptEntryFacts, receivedAtMs: number): ReceiptFacts {
+  const { grantId, attempt, fence, runnerId, digest, outcome } = receipt;
+  return { grantId, attempt, fence, runnerId, digest, outcome, receivedAtMs };
+}
+
+/** What an entry does to the ledger's index of open calls. */
+export function markFor(before: CallState, after: Moved): "opens" | "settles" | "none" {
+  if (before.kind === "requested") {
+    return "opens";
+  }
+  return isSettledState(after) && !isSettledState(before) ? "settles" : "none";
+}
