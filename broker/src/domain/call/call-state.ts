@@ -116,6 +116,8 @@ export interface Settlement {
   readonly receipt: ReceiptFacts | null;
   readonly result: StoredText | null;
   readonly error: CallError | null;
+  /** Cancelled with `skip`: the handler is left to run. */
+  readonly letRun: boolean;
 }
 
 export type CallState =

@@ -180,7 +180,12 @@ export function decideCancel(
 ): CancelDecision {
   const settle: CancelDecision = {
     kind: "append",
-    entry: { kind: "cancelled", at: nowMs, error: callError("call_cancelled", reason ?? "the call was cancelled") },
+    entry: {
+      kind: "cancelled",
+      at: nowMs,
+      error: callError("call_cancelled", reason ?? "the call was cancelled"),
+      letRun: mode === "skip",
+    },
   };
   switch (state.kind) {
     case "awaiting_confirmation":

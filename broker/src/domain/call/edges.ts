@@ -143,7 +143,7 @@ export const EDGES: readonly Edge[] = [
   { from: "running", on: "timed_out", to: "timed_out", when: when("timed_out", "safe to repeat", (_e, s) => safe(s)) },
   { from: "running", on: "timed_out", to: "needs_reconciliation", when: when("timed_out", "not safe to repeat", (_e, s) => !safe(s)) },
   { from: "running", on: "cancel_requested", to: "running" },
-  { from: "running", on: "cancel_ignored", to: "running" },
+  { from: "running", on: "cancel_answered", to: "running" },
   { from: "running", on: "cancelled", to: "cancelled" },
 
   ...receiptEdges("submitted"),

@@ -75,8 +75,8 @@ export type CallEntry =
   | (EntryBase & { readonly kind: "exhausted"; readonly error: CallError })
   | (EntryBase & { readonly kind: "timed_out"; readonly error: CallError })
   | (EntryBase & { readonly kind: "cancel_requested"; readonly reason: string })
-  | (EntryBase & { readonly kind: "cancel_ignored" })
-  | (EntryBase & { readonly kind: "cancelled"; readonly error: CallError })
+  | (EntryBase & { readonly kind: "cancel_answered"; readonly level: "delivered" | "ignored" })
+  | (EntryBase & { readonly kind: "cancelled"; readonly error: CallError; readonly letRun: boolean })
   | (EntryBase & {
       readonly kind: "reconciled";
       readonly outcome: "applied" | "not_applied" | "abandon";

@@ -8,19 +8,10 @@
  */
 
 import { assertNever } from "../assert-never.js";
-import type { EventName } from "../call-view.js";
+import { type EventName, SETTLED_STATES } from "../call-view.js";
 import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../limits.js";
 import type { Json } from "../ports/catalog.js";
-import {
-  type CallError,
-  type CallRecord,
-  type CallState,
-  type Grant,
-  isSettledState,
-  type ReceiptFacts,
-  type SettledCallState,
-  type Settlement,
-} from "./call-state.js";
+import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, SettledCallState, Settlement } from "./call-state.js";
 import { type Edge, edgeFor } from "./edges.js";
 import type { CallEntry, GrantFacts, PlacedEntry, ReceiptEntryFacts } from "./entries.js";
 
@@ -31,8 +22,6 @@ export type CallEffect =
   | { readonly kind: "push_cancel"; readonly grant: Grant; readonly reason: string }
   /** Tell the runner that the grant counts no longer. */
   | { readonly kind: "revoke"; readonly grant: Grant; readonly reason: string }
-  /** The grant is over: its claim is free again. */
-  | { readonly kind: "release"; readonly grant: Grant }
   | { readonly kind: "settled" };
 
 export interface CallEvent {
@@ -142,19 +131,11 @@ class Step {
         return this.timeOut(before, entry.error, edge);
       case "cancel_requested":
         return this.requestCancel(before, entry.reason);
-      case "cancel_ignored":
-        this.tell("cancel_ignored", {});
-        if (before.kind !== "running") {
-          throw new Error("cancel_ignored outside running");
-        }
-        return {
-          ...before,
-          record: this.advance(before.record),
-          cancel: before.cancel === null ? null : { ...before.cancel, ignored: true },
-        };
+      case "cancel_answered":
+        return this.cancelAnswered(before, entry.level);
       case "cancelled":
-        this.endGrant(before, "call_cancelled");
-        return this.settle("cancelled", before.record, { error: entry.error });
+        this.endGrant(before, entry.letRun ? null : "call_cancelled");
+        return this.settle("cancelled", before.record, { error: entry.error, letRun: entry.letRun });
       case "reconciled":
         return this.reconcile(before.record, entry);
       case "evidence":
@@ -238,6 +219,10 @@ class Step {
 
   private receipt(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "receipt" }>, edge: Edge): Moved {
     const { receipt } = entry;
+    if (receipt.startedAtMs !== null && before.record.startedAtMs === null && (entry.live?.startedSeq ?? null) === null) {
+      // The news of the start was lost with a session or a broker; the receipt says it again.
+      this.tell("started", { attempt: receipt.attempt }, receipt.startedAtMs);
+    }
     const grant = this.endGrant(before, null) ?? before.record.newestGrant;
     const facts = receiptFacts(receipt, entry.at);
     const consumed: CallRecord = { ...before.record, consumedReceipt: { grantId: receipt.grantId, digest: receipt.digest } };
@@ -300,6 +285,15 @@ class Step {
     return { ...before, record: this.advance(before.record), cancel: { reason, requestedAtMs: this.entry.at, ignored: false } };
   }
 
+  private cancelAnswered(before: Exclude<CallState, { kind: "requested" }>, level: "delivered" | "ignored"): Moved {
+    if (before.kind !== "running") {
+      throw new Error("cancel_answered outside running");
+    }
+    this.tell(level === "ignored" ? "cancel_ignored" : "cancel_delivered", {});
+    const ignored = level === "ignored" || before.cancel?.ignored === true;
+    return { ...before, record: this.advance(before.record), cancel: before.cancel === null ? null : { ...before.cancel, ignored } };
+  }
+
   private reconcile(record: CallRecord, entry: Extract<PlacedEntry, { kind: "reconciled" }>): Moved {
     if (entry.error !== null) {
       return this.settle("failed", record, { result: entry.value, error: entry.error, reconciled: entry.outcome });
@@ -341,6 +335,7 @@ class Step {
       readonly result?: Settlement["result"];
       readonly error?: CallError | null;
       readonly reconciled?: string;
+      readonly letRun?: boolean;
     },
   ): Moved {
     const error = what.error ?? null;
@@ -353,11 +348,11 @@ class Step {
     return {
       kind,
       record: this.advance(record),
-      settlement: { atMs: this.entry.at, receipt: what.receipt ?? null, result: what.result ?? null, error },
+      settlement: { atMs: this.entry.at, receipt: what.receipt ?? null, result: what.result ?? null, error, letRun: what.letRun ?? false },
     };
   }
 
-  /** Ends the running grant, if there is one: frees its claim and, with a reason, tells the runner. */
+  /** Ends the running grant, if there is one, and with a reason tells the runner. */
   private endGrant(before: CallState, reason: string | null): Grant | null {
     if (before.kind !== "running") {
       if (before.kind === "submitted" && reason !== null) {
@@ -368,13 +363,12 @@ class Step {
     if (reason !== null) {
       this.effects.push({ kind: "revoke", grant: before.grant, reason });
     }
-    this.effects.push({ kind: "release", grant: before.grant });
     return before.grant;
   }
 
-  private tell(event: EventName, data: { readonly [key: string]: Json }): void {
+  private tell(event: EventName, data: { readonly [key: string]: Json }, atMs = this.entry.at): void {
     this.seq += 1;
-    this.events.push({ seq: this.seq, atMs: this.entry.at, event, data });
+    this.events.push({ seq: this.seq, atMs, event, data });
   }
 
   /** The start of the handler, told live with its own number, comes into the log with the next entry. */
@@ -413,10 +407,14 @@ function receiptFacts(receipt: ReceiptEntryFacts, receivedAtMs: number): Receipt
   return { grantId, attempt, fence, runnerId, digest, outcome, receivedAtMs };
 }
 
-/** What an entry does to the ledger's index of open calls. */
-export function markFor(before: CallState, after: Moved): "opens" | "settles" | "none" {
-  if (before.kind === "requested") {
+/** What the entry that walks `edge` does to the ledger's index of open calls. */
+export function markFor(edge: Edge): "opens" | "settles" | "none" {
+  if (edge.from === "requested") {
     return "opens";
   }
-  return isSettledState(after) && !isSettledState(before) ? "settles" : "none";
+  return isSettledKind(edge.to) && !isSettledKind(edge.from) ? "settles" : "none";
+}
+
+function isSettledKind(kind: CallState["kind"]): boolean {
+  return (SETTLED_STATES as readonly string[]).includes(kind);
 }

@@ -44,7 +44,8 @@ export interface Registry {
   /** Writes only when the key's revision is `expected` (0: no record); `undefined` when it is not. */
   update(key: string, value: string, expected: number): Promise<number | undefined>;
   get(key: string): Promise<RegistryRecord | undefined>;
-  delete(key: string): Promise<void>;
+  /** Deletes the record; with `expected`, only while its revision is that one. No-op otherwise. */
+  delete(key: string, expected?: number): Promise<void>;
   list(): Promise<RegistryRecord[]>;
   /** First all present records, then `ready`, then changes as they come (also own ones). */
   watch(listener: (change: RegistryChange) => void): Promise<Subscription>;

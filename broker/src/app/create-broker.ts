@@ -1,0 +1,216 @@
+/** The composition root: joins ledger, bus, catalog, access, wire and gateways to a running broker. */
+import { modelText, createMemoryChannelPair } from "@toolrunner/proto";
+import { createAccess } from "../access/access.js";
+import { createCallIndex } from "../call-index/call-index.js";
+import { createCatalog } from "../catalog/catalog.js";
+import type { FaultDetail } from "../domain/fault.js";
+import type { CallRequest } from "../domain/call/call-state.js";
+import { createHttpGateway } from "../gateway/http/http-gateway.js";
+import { createGrpcGateway } from "../gateway/grpc/grpc-gateway.js";
+import { createRunnerGateway } from "../gateway/grpc/runner-gateway.js";
+import { createOriginCheck } from "../gateway/shared/origin-policy.js";
+import { createWebSocketGateway } from "../gateway/websocket/websocket-gateway.js";
+import { DEFAULT_FIGURES } from "../wire/figures.js";
+import { createWire } from "../wire/wire.js";
+import type { Address, BrokerAddresses, BrokerOptions } from "./broker-options.js";
+import { silentLog } from "./logs.js";
+import { openStores } from "./open-stores.js";
+import { StartError } from "./start-error.js";
+import { createSystemIds, systemClock } from "./system.js";
+
+const DRAIN_MS_DEFAULT = 30_000;
+
+export interface Broker {
+  /** The broker's incarnation: new at each start. */
+  readonly id: string;
+  readonly addresses: BrokerAddresses;
+  /** What an acknowledged call survives, in a sentence. */
+  readonly durability: string;
+  /** What about this set-up is not safe outside a developer's machine, each in a sentence. */
+  readonly insecure: readonly string[];
+  /** A runner's end of a session that lives in this process. */
+  connectRunner(): ReturnType<typeof createMemoryChannelPair>["runner"];
+  /** Drains for up to `drainMs` (30,000), then stops. Idempotent. */
+  stop(options?: { readonly drainMs?: number | undefined }): Promise<void>;
+  /** Resolves when the broker has stopped. */
+  readonly closed: Promise<void>;
+}
+
+/** Starts a broker; rejects with {@link StartError}. */
+export async function createBroker(options: BrokerOptions): Promise<Broker> {
+  const log = options.log ?? silentLog;
+  const clock = systemClock;
+  const ids = createSystemIds();
+  const brokerId = ids.next("broker");
+  const figures = { ...DEFAULT_FIGURES, ...options.figures };
+  const undo: (() => Promise<unknown> | unknown)[] = [];
+  try {
+    const stores = await openStores(options.store, { brokerId, clock, log });
+    undo.push(() => stores.close(), () => stores.catalog.close(), () => stores.bus.close(), () => stores.ledger.close());
+    const catalog = createCatalog({ store: stores.catalog, clock, ids, log });
+    undo.push(() => catalog.close());
+    const access = createAccess({
+      store: stores.catalog,
+      clock,
+      ids,
+      staticKeys: options.staticKeys,
+      bindingExists: (application, id) =>
+        catalog.getBinding(application, id).then(
+          () => true,
+          () => false,
+        ),
+      log,
+    });
+    undo.push(() => access.close());
+    const index = options.index === false ? undefined : createCallIndex({ ledger: stores.ledger, file: stores.indexFile, log });
+    await index?.start();
+    undo.push(() => index?.stop());
+
+    async function resultFaults(request: CallRequest, json: string): Promise<readonly FaultDetail[]> {
+      const resolved = await catalog.resolveTool(request.application, request.toolset, request.tool, request.toolsetVersion);
+      return resolved.tool.output_schema === null ? [] : resolved.checkResult(JSON.parse(json));
+    }
+
+    const wire = createWire({
+      brokerId,
+      ledger: stores.ledger,
+      bus: stores.bus,
+      clock,
+      ids,
+      log,
+      figures,
+      catalog,
+      authenticator: access.authenticator,
+      development: options.mode === "dev",
+      index,
+      modelText,
+      resultFaults,
+    });
+    access.onRevoked(({ keyId }) => wire.sessions.keyRevoked(keyId));
+    await wire.start();
+    undo.push(() => wire.stop(0));
+
+    const health = {
+      async check() {
+        const parts = [
+          { part: "ledger", check: () => stores.ledger.check() },
+          { part: "bus", check: () => stores.bus.check() },
+          { part: "catalog", check: () => stores.catalog.check() },
+        ];
+        const found = await Promise.all(parts.map(({ part, check }) => check().then(() => undefined, (error: unknown) => ({ part, message: error instanceof Error ? error.message : `the ${part} does not answer` }))));
+        return found.filter((problem) => problem !== undefined);
+      },
+    };
+    const operations = { calls: wire.calls, runners: wire.runners, catalog, keys: access.keys };
+    const dev = { loopbackOnly: options.mode === "dev", allowOrigins: options.allowOrigins ?? [] };
+    const http = createHttpGateway({ operations, authenticator: access.authenticator, health, dev, log, version: options.version ?? "0.1.0" });
+    const checkOrigin = createOriginCheck(dev);
+    const websocket = createWebSocketGateway({
+      sessions: wire.sessions,
+      authenticator: access.authenticator,
+      originAllowed(origin, host) {
+        try {
+          checkOrigin({ origin, host });
+          return true;
+        } catch {
+          return false;
+        }
+      },
+      log,
+    });
+    http.server.on("upgrade", (request, socket, head) => websocket.handleUpgrade(request, socket, head));
+    const runnerGateway = createRunnerGateway({ sessions: wire.sessions, authenticator: access.authenticator, log });
+    const grpc = options.grpc === null ? undefined : createGrpcGateway({ operations, authenticator: access.authenticator, runnerHandlers: runnerGateway.handlers, health, log });
+
+    const httpPort = await listening(http.listen(options.http), "HTTP", options.http);
+    undo.push(() => http.close());
+    let grpcPort: number | undefined;
+    if (grpc !== undefined && options.grpc !== null) {
+      grpcPort = await listening(grpc.listen(options.grpc), "gRPC", options.grpc);
+      undo.push(() => grpc.close());
+    }
+
+    const addresses: BrokerAddresses = {
+      http: `http://${authority(options.http.host, httpPort)}`,
+      ws: `ws://${authority(options.http.host, httpPort)}/v1/runner`,
+      grpc: options.grpc === null || grpcPort === undefined ? null : `grpc://${authority(options.grpc.host, grpcPort)}`,
+    };
+    log.info("broker_started", { broker_id: brokerId, http: addresses.http, grpc: addresses.grpc, ledger: stores.ledger.description.kind });
+
+    let resolveClosed: () => void = () => undefined;
+    const closed = new Promise<void>((resolve) => {
+      resolveClosed = resolve;
+    });
+    let stopping: Promise<void> | undefined;
+
+    async function shutDown(drainMs: number): Promise<void> {
+      log.info("broker_stopping", { broker_id: brokerId, drain_ms: drainMs });
+      wire.beginDrain();
+      http.beginDrain();
+      grpc?.beginDrain();
+      await wire.stop(drainMs);
+      await Promise.all([websocket.stop({ drainMs: 0 }), runnerGateway.stop({ drainMs: 0 })]);
+      await Promise.all([http.close(), grpc?.close()]);
+      await index?.stop();
+      access.close();
+      catalog.close();
+      await stores.ledger.close();
+      await stores.bus.close();
+      await stores.catalog.close();
+      await stores.close();
+      log.info("broker_stopped", { broker_id: brokerId });
+      resolveClosed();
+    }
+
+    return {
+      id: brokerId,
+      addresses,
+      durability: stores.ledger.description.durability,
+      insecure: insecurities(options),
+      connectRunner() {
+        const pair = createMemoryChannelPair();
+        void wire.sessions.serve(pair.broker, { principal: undefined, origin: undefined, remoteAddress: "memory" });
+        return pair.runner;
+      },
+      stop({ drainMs = DRAIN_MS_DEFAULT } = {}) {
+        stopping ??= shutDown(drainMs);
+        return stopping;
+      },
+      closed,
+    };
+  } catch (error) {
+    for (const step of undo.reverse()) {
+      await Promise.resolve(step()).catch((failure: unknown) => log.warn("start_cleanup_failed", { error: failure instanceof Error ? failure.message : String(failure) }));
+    }
+    throw error;
+  }
+}
+
+async function listening(attempt: Promise<{ readonly port: number }>, what: string, address: Address): Promise<number> {
+  try {
+    return (await attempt).port;
+  } catch (cause) {
+    const place = authority(address.host, address.port);
+    const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+    if (code === "EADDRINUSE" || (cause instanceof Error && /EADDRINUSE|address already in use|No address added/i.test(cause.message))) {
+      throw new StartError("port_in_use", `${what} cannot listen on ${place}: the port is in use. Stop what uses it, or choose another port (0 picks a free one).`, { cause });
+    }
+    throw new StartError("address_unusable", `${what} cannot listen on ${place}: ${cause instanceof Error ? cause.message : String(cause)}. Choose another host or port.`, { cause });
+  }
+}
+
+function authority(host: string, port: number): string {
+  return `${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+function insecurities(options: BrokerOptions): string[] {
+  const found: string[] = ["HTTP, WebSocket and gRPC are not encrypted: put TLS in front of them outside this machine."];
+  if (options.mode === "dev") {
+    found.push("Development keys: the runner key serves any binding and may name any subject.");
+  }
+  if (options.store.kind === "nats" && !options.store.url.startsWith("tls://")) {
+    found.push("The connection to NATS is not encrypted.");
+  }
+  return found;
+}
+

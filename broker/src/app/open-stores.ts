@@ -1,0 +1,57 @@
+/** Opens ledger, bus and catalog store for the kind of store that a broker is started with. */
+import { join } from "node:path";
+import { createLocalBus } from "../bus/local/local-bus.js";
+import { createMemoryCatalogStore } from "../catalog/store/memory-catalog-store.js";
+import { createSqliteCatalogStore } from "../catalog/store/sqlite-catalog-store.js";
+import { CatalogStoreError } from "../domain/ports/catalog-store.js";
+import type { Clock } from "../domain/ports/clock.js";
+import { LedgerError } from "../domain/ports/ledger.js";
+import type { Log } from "../domain/ports/log.js";
+import { createMemoryLedger } from "../ledger/memory/memory-ledger.js";
+import { openSqliteLedger } from "../ledger/sqlite/sqlite-ledger.js";
+import type { StoreOptions, Stores } from "./broker-options.js";
+import { StartError } from "./start-error.js";
+
+export async function openStores(store: StoreOptions, context: { readonly brokerId: string; readonly clock: Clock; readonly log: Log }): Promise<Stores> {
+  switch (store.kind) {
+    case "memory":
+      return {
+        ledger: createMemoryLedger(),
+        catalog: createMemoryCatalogStore({ log: context.log }),
+        bus: createLocalBus({ clock: context.clock, log: context.log }),
+        indexFile: ":memory:",
+        close: async () => undefined,
+      };
+    case "sqlite": {
+      // The ledger first: it locks the folder.
+      const ledger = await openSqliteLedger({ dataDir: store.dataDir, log: context.log }).catch(explainData(store.dataDir));
+      try {
+        const catalog = createSqliteCatalogStore({ directory: store.dataDir, log: context.log });
+        return {
+          ledger,
+          catalog,
+          bus: createLocalBus({ clock: context.clock, log: context.log }),
+          indexFile: join(store.dataDir, "index.db"),
+          close: async () => undefined,
+        };
+      } catch (error) {
+        await ledger.close();
+        return explainData(store.dataDir)(error);
+      }
+    }
+    case "nats":
+      throw new StartError("nats_unsupported", "not yet");
+  }
+}
+
+function explainData(dataDir: string): (error: unknown) => never {
+  return (error) => {
+    if (error instanceof LedgerError && error.code === "in_use") {
+      throw new StartError("data_in_use", error.message, { cause: error });
+    }
+    if (error instanceof LedgerError || error instanceof CatalogStoreError) {
+      throw new StartError("data_unusable", `the data folder ${dataDir} cannot be used: ${error.message}`, { cause: error });
+    }
+    throw error;
+  };
+}

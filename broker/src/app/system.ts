@@ -1,0 +1,38 @@
+/** The real clock, ids and randomness of a process. */
+import { randomFillSync } from "node:crypto";
+import { performance } from "node:perf_hooks";
+import type { Clock, IdSource } from "../domain/ports/clock.js";
+
+const ALPHABET = "abcdefghijklmnopqrstuvwxyz234567";
+const ID_CHARACTERS = 26;
+const POOL_BYTES = 4_096;
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  schedule(delayMs, task) {
+    const timer = setTimeout(task, delayMs);
+    return { cancel: () => clearTimeout(timer) };
+  },
+};
+
+/** Ids from the operating system's randomness, drawn in pools: one system call for many ids. */
+export function createSystemIds(): IdSource {
+  const pool = Buffer.alloc(POOL_BYTES);
+  let used = POOL_BYTES;
+  return {
+    next(prefix) {
+      if (used + ID_CHARACTERS > POOL_BYTES) {
+        randomFillSync(pool);
+        used = 0;
+      }
+      let id = `${prefix}_`;
+      for (let index = 0; index < ID_CHARACTERS; index += 1) {
+        id += ALPHABET[(pool[used + index] ?? 0) & 31];
+      }
+      used += ID_CHARACTERS;
+      return id;
+    },
+    random: Math.random,
+  };
+}

@@ -1,0 +1,91 @@
+/**
+ * What brokers ask of each other. All of it is JSON on the bus; nothing in it is durable truth, and every command
+ * can be repeated: drivers decide by the call's log.
+ */
+import type { GrantHolder } from "../domain/call/call-state.js";
+import type { ReceiptEntryFacts } from "../domain/call/entries.js";
+import type { CallEventView, CallView } from "../domain/call-view.js";
+import type { Json } from "../domain/ports/catalog.js";
+import type { CancelMode, ReconcileOutcome } from "./operations.js";
+import type { Requirement } from "./requirement.js";
+import type { SessionRef } from "./session.js";
+
+export type HeldPhase = "not_started" | "running" | "outcome_unknown" | "finished";
+
+/** To the driver of a call. */
+export type DriverCommand =
+  | { readonly op: "receipt"; readonly receipt: ReceiptEntryFacts }
+  | { readonly op: "decline"; readonly grantId: string; readonly reason: "unavailable" | "forbidden"; readonly message: string }
+  | { readonly op: "started"; readonly grantId: string; readonly atMs: number }
+  | { readonly op: "progress"; readonly grantId: string; readonly data: { readonly [key: string]: Json } }
+  | { readonly op: "cancel_answer"; readonly grantId: string; readonly level: "delivered" | "stopped" | "ignored" }
+  /** A runner says that it holds a grant: in its hello, or in the answer to a ping. */
+  | { readonly op: "held"; readonly grantId: string; readonly phase: HeldPhase; readonly session: SessionRef }
+  | { readonly op: "cancel"; readonly mode: CancelMode; readonly reason: string | null }
+  | { readonly op: "confirm"; readonly decision: "allow" | "deny"; readonly by: string }
+  | {
+      readonly op: "reconcile";
+      readonly outcome: ReconcileOutcome;
+      readonly resultJson: string | null;
+      readonly by: string;
+      readonly note: string | null;
+    }
+  | { readonly op: "view" }
+  /** Waits up to `waitMs` for events after `afterSeq`. */
+  | { readonly op: "events"; readonly afterSeq: number; readonly waitMs: number };
+
+export type DriverAnswer =
+  | { readonly kind: "disposition"; readonly disposition: ReceiptDispositionName }
+  /** `keep` false: the grant counts no longer, the runner has to give it up. */
+  | { readonly kind: "held"; readonly keep: boolean }
+  | { readonly kind: "view"; readonly view: CallView; readonly answered: boolean }
+  | { readonly kind: "events"; readonly events: readonly CallEventView[]; readonly settled: boolean; readonly state: string }
+  | { readonly kind: "done" }
+  | { readonly kind: "refused"; readonly code: string; readonly message: string }
+  /** The answering broker does not drive the call. */
+  | { readonly kind: "not_driver" };
+
+export type ReceiptDispositionName = "settled" | "repeated" | "evidence" | "expired";
+
+/** To the broker that holds a runner's session. */
+export type SessionCommand =
+  | { readonly op: "grant"; readonly grant: GrantToSend }
+  | { readonly op: "cancel"; readonly callId: string; readonly grantId: string; readonly fence: number; readonly reason: string }
+  | { readonly op: "revoke"; readonly callId: string; readonly grantId: string; readonly fence: number; readonly reason: string };
+
+/** `sent` and `never_sent` are certain; `gone`: it may have been sent on a session that is over. */
+export type SessionAnswer = "sent" | "never_sent" | "gone";
+
+/** Everything that a grant frame says, made by the driver. */
+export interface GrantToSend {
+  readonly driver: string;
+  readonly callId: string;
+  readonly grantId: string;
+  readonly fence: number;
+  readonly attempt: number;
+  readonly tool: string;
+  readonly version: string;
+  readonly toolset: string;
+  readonly toolsetVersion: number;
+  readonly argumentsJson: string;
+  readonly subject: string | null;
+  readonly agent: string | null;
+  readonly session: string | null;
+  readonly deadlineAtMs: number;
+  readonly scopes: readonly string[];
+  readonly traceparent: string | null;
+}
+
+/** Broadcast to brokers that have a matching handler connected. */
+export interface Offer {
+  readonly callId: string;
+  readonly requirement: Requirement;
+}
+
+export interface OfferAnswer {
+  readonly holder: GrantHolder;
+  readonly session: SessionRef;
+  readonly visible: boolean;
+  readonly focused: boolean;
+  readonly load: number;
+}

@@ -1,0 +1,35 @@
+/** The calls that this broker drives, and for a moment those that just settled, for who still waits for them. */
+import type { CallDriver } from "./call-driver.js";
+import type { Figures } from "./figures.js";
+import type { TimerWheel } from "./timer-wheel.js";
+
+export class DriverTable {
+  private readonly drivers = new Map<string, CallDriver>();
+
+  constructor(
+    private readonly timers: TimerWheel,
+    private readonly figures: Figures,
+  ) {}
+
+  get(callId: string): CallDriver | undefined {
+    return this.drivers.get(callId);
+  }
+
+  add(driver: CallDriver): void {
+    this.drivers.set(driver.callId, driver);
+  }
+
+  remove(driver: CallDriver): void {
+    if (this.drivers.get(driver.callId) === driver) {
+      this.drivers.delete(driver.callId);
+    }
+  }
+
+  settled(driver: CallDriver): void {
+    this.timers.after(this.figures.settledMemoryMs, () => this.remove(driver));
+  }
+
+  *[Symbol.iterator](): IterableIterator<CallDriver> {
+    yield* this.drivers.values();
+  }
+}

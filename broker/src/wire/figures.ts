@@ -1,0 +1,42 @@
+/** The figures of a broker, each an option in milliseconds; defaults are the contract's. */
+export interface Figures {
+  /** Between two pings of a session. */
+  readonly pingIntervalMs: number;
+  /** A grant holds for this long after the last ping answer that lists it. */
+  readonly leaseMs: number;
+  /** A valid hello must come within this time. */
+  readonly helloMs: number;
+  /** Between two heartbeats of a broker. */
+  readonly heartbeatMs: number;
+  /** A broker without a heartbeat for this long is gone. */
+  readonly goneAfterMs: number;
+  /** A driver that does not answer a command within this time may be replaced. */
+  readonly driverAnswerMs: number;
+  /** An open offer is repeated after this time, with jitter. */
+  readonly offerRepeatMs: number;
+  /** An answered offer keeps its claim reserved for this long. */
+  readonly reservationMs: number;
+  /** A queued call that still waits after this time says so in its events. */
+  readonly waitingNoticeMs: number;
+  /** A person has this long to confirm a call. */
+  readonly confirmationMs: number;
+  /** How long an agent's request waits for the ledger before it is told 503. */
+  readonly ledgerAnswerMs: number;
+  /** Settled calls stay in memory for this long, for those who wait for them. */
+  readonly settledMemoryMs: number;
+}
+
+export const DEFAULT_FIGURES: Figures = {
+  pingIntervalMs: 5_000,
+  leaseMs: 15_000,
+  helloMs: 5_000,
+  heartbeatMs: 2_000,
+  goneAfterMs: 6_000,
+  driverAnswerMs: 2_000,
+  offerRepeatMs: 2_000,
+  reservationMs: 1_000,
+  waitingNoticeMs: 250,
+  confirmationMs: 600_000,
+  ledgerAnswerMs: 5_000,
+  settledMemoryMs: 10_000,
+};

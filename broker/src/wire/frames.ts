@@ -1,0 +1,118 @@
+/** Between frames and the domain's terms: the only place of the wire that spells wire enums out. */
+import { type BrokerFrame, type CloseCode, Grant, GrantPhase, type Receipt, ReceiptDisposition } from "@toolrunner/proto";
+import type { CallError, StoredText } from "../domain/call/call-state.js";
+import type { ReceiptEntryFacts } from "../domain/call/entries.js";
+import { RESULT_BYTES_MAX } from "../domain/limits.js";
+import type { GrantToSend, HeldPhase, ReceiptDispositionName } from "./commands.js";
+import type { Session } from "./session.js";
+
+export interface RefusedHello {
+  readonly code: string;
+  readonly message: string;
+  readonly close: CloseCode;
+}
+
+export function grantFrame(grant: GrantToSend, session: Session, leaseMs: number, nowMs: number): BrokerFrame {
+  return {
+    frame: {
+      $case: "grant",
+      value: Grant.create({
+        callId: grant.callId,
+        grantId: grant.grantId,
+        attempt: grant.attempt,
+        fence: grant.fence,
+        sessionEpoch: session.ref.sessionEpoch,
+        tool: grant.tool,
+        version: grant.version,
+        toolset: grant.toolset,
+        toolsetVersion: grant.toolsetVersion,
+        argumentsJson: grant.argumentsJson,
+        subject: grant.subject ?? "",
+        agent: grant.agent ?? "",
+        session: grant.session ?? "",
+        idempotencyKey: grant.callId,
+        deadlineUnixMs: grant.deadlineAtMs,
+        remainingMs: Math.max(0, grant.deadlineAtMs - nowMs),
+        leaseMs,
+        pongNumber: session.pongNumber,
+        traceparent: grant.traceparent ?? "",
+        scopes: [...grant.scopes],
+        maxResultBytes: RESULT_BYTES_MAX,
+      }),
+    },
+  };
+}
+
+const PHASES: Partial<Record<GrantPhase, HeldPhase>> = {
+  [GrantPhase.NOT_STARTED]: "not_started",
+  [GrantPhase.RUNNING]: "running",
+  [GrantPhase.OUTCOME_UNKNOWN]: "outcome_unknown",
+  [GrantPhase.FINISHED]: "finished",
+};
+
+export function phaseName(phase: GrantPhase): HeldPhase | undefined {
+  return PHASES[phase];
+}
+
+const DISPOSITIONS: Record<ReceiptDispositionName, ReceiptDisposition> = {
+  settled: ReceiptDisposition.SETTLED,
+  repeated: ReceiptDisposition.REPEATED,
+  evidence: ReceiptDisposition.EVIDENCE,
+  expired: ReceiptDisposition.EXPIRED,
+};
+
+export function receiptAckFrame(callId: string, grantId: string, disposition: ReceiptDispositionName): BrokerFrame {
+  return { frame: { $case: "receiptAck", value: { callId, grantId, disposition: DISPOSITIONS[disposition] } } };
+}
+
+/** What a receipt says, before its value is stored. `undefined`: not well-formed. */
+export function receiptFacts(
+  receipt: Receipt,
+  runnerId: string,
+): { readonly facts: Omit<ReceiptEntryFacts, "value">; readonly json: string | null } | string {
+  const { outcome } = receipt;
+  if (outcome === undefined) {
+    return "outcome: expected one of succeeded, failed, cancelled, submitted, got nothing";
+  }
+  if (!/^[0-9a-f]{64}$/.test(receipt.digest)) {
+    return "digest: expected 64 hexadecimal digits (SHA-256)";
+  }
+  const common = {
+    grantId: receipt.grantId,
+    attempt: receipt.attempt,
+    fence: receipt.fence,
+    runnerId,
+    digest: receipt.digest,
+    startedAtMs: receipt.startedAtUnixMs > 0 ? receipt.startedAtUnixMs : null,
+  };
+  switch (outcome.$case) {
+    case "succeeded":
+      return { facts: { ...common, outcome: "succeeded", error: null }, json: outcome.value.resultJson };
+    case "submitted":
+      return { facts: { ...common, outcome: "submitted", error: null }, json: outcome.value.handleJson };
+    case "cancelled":
+      return {
+        facts: {
+          ...common,
+          outcome: "cancelled",
+          error: { code: "call_cancelled", message: outcome.value.message, retryable: false, retryAfterMs: null, details: [] },
+        },
+        json: null,
+      };
+    case "failed": {
+      const { code, message, retryable, retryAfterMs, details } = outcome.value;
+      const error: CallError = {
+        code: code === "" ? "handler_error" : code,
+        message,
+        retryable,
+        retryAfterMs: retryAfterMs > 0 ? retryAfterMs : null,
+        details,
+      };
+      return { facts: { ...common, outcome: "failed", error }, json: null };
+    }
+  }
+}
+
+export function inlineText(json: string): StoredText {
+  return { kind: "inline", json, bytes: Buffer.byteLength(json) };
+}
