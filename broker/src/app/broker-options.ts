@@ -1,6 +1,6 @@
+import type { Scope } from "../domain/ports/access.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { CatalogStore } from "../domain/ports/catalog-store.js";
-import type { Scope } from "../domain/ports/access.js";
 import type { Ledger } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import type { Figures } from "../wire/figures.js";

@@ -1,13 +1,13 @@
 /** The composition root: joins ledger, bus, catalog, access, wire and gateways to a running broker. */
-import { modelText, createMemoryChannelPair } from "@toolrunner/proto";
+import { createMemoryChannelPair, type MemoryChannelPair, modelText } from "@toolrunner/proto";
 import { createAccess } from "../access/access.js";
 import { createCallIndex } from "../call-index/call-index.js";
 import { createCatalog } from "../catalog/catalog.js";
-import type { FaultDetail } from "../domain/fault.js";
 import type { CallRequest } from "../domain/call/call-state.js";
-import { createHttpGateway } from "../gateway/http/http-gateway.js";
+import type { FaultDetail } from "../domain/fault.js";
 import { createGrpcGateway } from "../gateway/grpc/grpc-gateway.js";
 import { createRunnerGateway } from "../gateway/grpc/runner-gateway.js";
+import { createHttpGateway } from "../gateway/http/http-gateway.js";
 import { createOriginCheck } from "../gateway/shared/origin-policy.js";
 import { createWebSocketGateway } from "../gateway/websocket/websocket-gateway.js";
 import { DEFAULT_FIGURES } from "../wire/figures.js";
@@ -28,8 +28,8 @@ export interface Broker {
   readonly durability: string;
   /** What about this set-up is not safe outside a developer's machine, each in a sentence. */
   readonly insecure: readonly string[];
-  /** A runner's end of a session that lives in this process. */
-  connectRunner(): ReturnType<typeof createMemoryChannelPair>["runner"];
+  /** The channel of a session whose runner lives in this process. */
+  connectRunner(): MemoryChannelPair;
   /** Drains for up to `drainMs` (30,000), then stops. Idempotent. */
   stop(options?: { readonly drainMs?: number | undefined }): Promise<void>;
   /** Resolves when the broker has stopped. */
@@ -46,7 +46,12 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
   const undo: (() => Promise<unknown> | unknown)[] = [];
   try {
     const stores = await openStores(options.store, { brokerId, clock, log });
-    undo.push(() => stores.close(), () => stores.catalog.close(), () => stores.bus.close(), () => stores.ledger.close());
+    undo.push(
+      () => stores.close(),
+      () => stores.catalog.close(),
+      () => stores.bus.close(),
+      () => stores.ledger.close(),
+    );
     const catalog = createCatalog({ store: stores.catalog, clock, ids, log });
     undo.push(() => catalog.close());
     const access = createAccess({
@@ -97,13 +102,27 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
           { part: "bus", check: () => stores.bus.check() },
           { part: "catalog", check: () => stores.catalog.check() },
         ];
-        const found = await Promise.all(parts.map(({ part, check }) => check().then(() => undefined, (error: unknown) => ({ part, message: error instanceof Error ? error.message : `the ${part} does not answer` }))));
+        const found = await Promise.all(
+          parts.map(({ part, check }) =>
+            check().then(
+              () => undefined,
+              (error: unknown) => ({ part, message: error instanceof Error ? error.message : `the ${part} does not answer` }),
+            ),
+          ),
+        );
         return found.filter((problem) => problem !== undefined);
       },
     };
     const operations = { calls: wire.calls, runners: wire.runners, catalog, keys: access.keys };
     const dev = { loopbackOnly: options.mode === "dev", allowOrigins: options.allowOrigins ?? [] };
-    const http = createHttpGateway({ operations, authenticator: access.authenticator, health, dev, log, version: options.version ?? "0.1.0" });
+    const http = createHttpGateway({
+      operations,
+      authenticator: access.authenticator,
+      health,
+      dev,
+      log,
+      version: options.version ?? "0.1.0",
+    });
     const checkOrigin = createOriginCheck(dev);
     const websocket = createWebSocketGateway({
       sessions: wire.sessions,
@@ -120,7 +139,10 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
     });
     http.server.on("upgrade", (request, socket, head) => websocket.handleUpgrade(request, socket, head));
     const runnerGateway = createRunnerGateway({ sessions: wire.sessions, authenticator: access.authenticator, log });
-    const grpc = options.grpc === null ? undefined : createGrpcGateway({ operations, authenticator: access.authenticator, runnerHandlers: runnerGateway.handlers, health, log });
+    const grpc =
+      options.grpc === null
+        ? undefined
+        : createGrpcGateway({ operations, authenticator: access.authenticator, runnerHandlers: runnerGateway.handlers, health, log });
 
     const httpPort = await listening(http.listen(options.http), "HTTP", options.http);
     undo.push(() => http.close());
@@ -170,7 +192,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       connectRunner() {
         const pair = createMemoryChannelPair();
         void wire.sessions.serve(pair.broker, { principal: undefined, origin: undefined, remoteAddress: "memory" });
-        return pair.runner;
+        return pair;
       },
       stop({ drainMs = DRAIN_MS_DEFAULT } = {}) {
         stopping ??= shutDown(drainMs);
@@ -180,7 +202,9 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
     };
   } catch (error) {
     for (const step of undo.reverse()) {
-      await Promise.resolve(step()).catch((failure: unknown) => log.warn("start_cleanup_failed", { error: failure instanceof Error ? failure.message : String(failure) }));
+      await Promise.resolve(step()).catch((failure: unknown) =>
+        log.warn("start_cleanup_failed", { error: failure instanceof Error ? failure.message : String(failure) }),
+      );
     }
     throw error;
   }
@@ -193,9 +217,17 @@ async function listening(attempt: Promise<{ readonly port: number }>, what: stri
     const place = authority(address.host, address.port);
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
     if (code === "EADDRINUSE" || (cause instanceof Error && /EADDRINUSE|address already in use|No address added/i.test(cause.message))) {
-      throw new StartError("port_in_use", `${what} cannot listen on ${place}: the port is in use. Stop what uses it, or choose another port (0 picks a free one).`, { cause });
+      throw new StartError(
+        "port_in_use",
+        `${what} cannot listen on ${place}: the port is in use. Stop what uses it, or choose another port (0 picks a free one).`,
+        { cause },
+      );
     }
-    throw new StartError("address_unusable", `${what} cannot listen on ${place}: ${cause instanceof Error ? cause.message : String(cause)}. Choose another host or port.`, { cause });
+    throw new StartError(
+      "address_unusable",
+      `${what} cannot listen on ${place}: ${cause instanceof Error ? cause.message : String(cause)}. Choose another host or port.`,
+      { cause },
+    );
   }
 }
 
@@ -213,4 +245,3 @@ function insecurities(options: BrokerOptions): string[] {
   }
   return found;
 }
-

@@ -6,7 +6,16 @@ export const LOG_LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
 export function createPinoLog(level: LogLevel): Log {
-  const logger = pino({ level, base: null, messageKey: "event", timestamp: pino.stdTimeFunctions.isoTime, formatters: { level: (label) => ({ level: label }) } }, pino.destination({ fd: 2, sync: false }));
+  const logger = pino(
+    {
+      level,
+      base: null,
+      messageKey: "event",
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+    },
+    pino.destination({ fd: 2, sync: false }),
+  );
   return {
     debug: (event, fields?: LogFields) => logger.debug(fields ?? {}, event),
     info: (event, fields?: LogFields) => logger.info(fields ?? {}, event),

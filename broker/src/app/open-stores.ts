@@ -12,7 +12,10 @@ import { openSqliteLedger } from "../ledger/sqlite/sqlite-ledger.js";
 import type { StoreOptions, Stores } from "./broker-options.js";
 import { StartError } from "./start-error.js";
 
-export async function openStores(store: StoreOptions, context: { readonly brokerId: string; readonly clock: Clock; readonly log: Log }): Promise<Stores> {
+export async function openStores(
+  store: StoreOptions,
+  context: { readonly brokerId: string; readonly clock: Clock; readonly log: Log },
+): Promise<Stores> {
   switch (store.kind) {
     case "memory":
       return {

@@ -74,7 +74,7 @@ export class CallDriver {
   private leaseEndsAt = 0;
   private pendingPlacement: Placement | undefined;
   private over = false;
-  /** Resolves to whether the call exists, once its first append or read is known. */
+  /** Resolves to whether this driver holds the call, once its first append, its reading or its adoption is known. */
   created: Promise<boolean> = Promise.resolve(true);
   /** Where the runner that holds the grant is reached now. */
   location: SessionRef | undefined;
@@ -140,7 +140,7 @@ export class CallDriver {
 
   /** Takes the call over from a broker that is gone, or that this broker was before it lost sight of the call. */
   adopt(): Promise<boolean> {
-    return this.exclusive(async () => {
+    this.created = this.exclusive(async () => {
       const from = this.known.record.driver;
       if (isSettledState(this.current)) {
         return false;
@@ -152,6 +152,7 @@ export class CallDriver {
       }
       return outcome === "appended";
     });
+    return this.created;
   }
 
   /** Starts the timers of a state that was read from the log. */

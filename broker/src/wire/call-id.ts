@@ -9,7 +9,9 @@ import type { CreateCallBody } from "./operations.js";
 const ALPHABET = "abcdefghijklmnopqrstuvwxyz234567";
 
 export function callIdFor(application: string, agent: string, idempotencyKey: string): string {
-  const digest = createHash("sha256").update(JSON.stringify([application, agent, idempotencyKey])).digest();
+  const digest = createHash("sha256")
+    .update(JSON.stringify([application, agent, idempotencyKey]))
+    .digest();
   let id = "";
   for (let index = 0; index < 26; index += 1) {
     id += ALPHABET[(digest[index] ?? 0) & 31];

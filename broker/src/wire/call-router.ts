@@ -3,7 +3,7 @@
  * here after this broker adopted the call. Compare-and-append makes every race of two adopters harmless.
  */
 import { isSettledState } from "../domain/call/call-state.js";
-import { BusError, type Bus, type Subscription } from "../domain/ports/bus.js";
+import { type Bus, BusError, type Subscription } from "../domain/ports/bus.js";
 import type { Log } from "../domain/ports/log.js";
 import { CallDriver, type DriverContext } from "./call-driver.js";
 import type { DriverAnswer, DriverCommand } from "./commands.js";
@@ -94,10 +94,11 @@ export class CallRouter {
     if (present !== undefined) {
       return present.created;
     }
+    const adopting = driver.adopt();
     this.context.table.add(driver);
     let adopted = false;
     try {
-      adopted = await driver.adopt();
+      adopted = await adopting;
     } finally {
       if (!adopted) {
         driver.abandon();

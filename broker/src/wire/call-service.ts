@@ -1,10 +1,10 @@
 /** The operations on calls that agents ask for, whichever gateway they come through. */
 import { BrokerError } from "../domain/broker-error.js";
-import { answersTurn, type CallEventView, type CallView } from "../domain/call-view.js";
-import type { CallEntry } from "../domain/call/entries.js";
 import type { CallRequest } from "../domain/call/call-state.js";
+import type { CallEntry } from "../domain/call/entries.js";
 import { characterBorder } from "../domain/call/projection.js";
 import { storedValueOf } from "../domain/call/view.js";
+import { answersTurn, type CallEventView, type CallView } from "../domain/call-view.js";
 import {
   ARGUMENTS_BYTES_MAX,
   ATTEMPTS_DEFAULT,
@@ -38,14 +38,20 @@ export interface CallServiceContext {
   readonly dispatcher: Dispatcher;
   readonly definitions: AwaitedDefinitions | undefined;
   /** Ids of calls by filter, newest first; undefined: this broker keeps no index. */
-  readonly index: { list(application: string, filter: CallFilter, page: PageRequest): Promise<Page<{ readonly callId: string }>> } | undefined;
+  readonly index:
+    | { list(application: string, filter: CallFilter, page: PageRequest): Promise<Page<{ readonly callId: string }>> }
+    | undefined;
   readonly draining: () => boolean;
 }
 
 export class CallService implements CallOperations {
   constructor(private readonly context: CallServiceContext) {}
 
-  async create(principal: AgentPrincipal, body: CreateCallBody, options: { readonly traceparent?: string | undefined; readonly signal?: AbortSignal | undefined }): Promise<CallView> {
+  async create(
+    principal: AgentPrincipal,
+    body: CreateCallBody,
+    options: { readonly traceparent?: string | undefined; readonly signal?: AbortSignal | undefined },
+  ): Promise<CallView> {
     const hash = requestHash(body);
     const callId = this.idOf(principal, body);
     if (this.context.draining()) {
@@ -64,17 +70,27 @@ export class CallService implements CallOperations {
     return this.answer(callId, driver, body.wait_seconds ?? 0, options.signal);
   }
 
-  async get(principal: AgentPrincipal, callId: string, options: { readonly wait_seconds?: number | undefined; readonly signal?: AbortSignal | undefined }): Promise<CallView> {
+  async get(
+    principal: AgentPrincipal,
+    callId: string,
+    options: { readonly wait_seconds?: number | undefined; readonly signal?: AbortSignal | undefined },
+  ): Promise<CallView> {
     const driver = await this.owned(principal, callId);
     return this.answer(callId, driver, options.wait_seconds ?? 0, options.signal);
   }
 
   async list(principal: AgentPrincipal, filter: CallFilter, page: PageRequest): Promise<Page<CallView>> {
     if (this.context.index === undefined) {
-      throw new BrokerError("index_away", "this broker keeps no index of calls (--no-index): list at a broker that has one", { retryAfterSeconds: 1 });
+      throw new BrokerError("index_away", "this broker keeps no index of calls (--no-index): list at a broker that has one", {
+        retryAfterSeconds: 1,
+      });
     }
     const found = await this.context.index.list(principal.application, filter, page);
-    const views = await Promise.all(found.data.map(({ callId }) => this.view(callId).catch((error: unknown) => (error instanceof CallNotFound ? undefined : Promise.reject(error)))));
+    const views = await Promise.all(
+      found.data.map(({ callId }) =>
+        this.view(callId).catch((error: unknown) => (error instanceof CallNotFound ? undefined : Promise.reject(error))),
+      ),
+    );
     return { data: views.filter((view) => view !== undefined), next_page: found.next_page };
   }
 
@@ -98,7 +114,11 @@ export class CallService implements CallOperations {
     }
   }
 
-  async readResult(principal: AgentPrincipal, callId: string, page: { readonly offset?: number | undefined; readonly max_bytes?: number | undefined }): Promise<{ readonly text: string; readonly next_offset: number; readonly eof: boolean }> {
+  async readResult(
+    principal: AgentPrincipal,
+    callId: string,
+    page: { readonly offset?: number | undefined; readonly max_bytes?: number | undefined },
+  ): Promise<{ readonly text: string; readonly next_offset: number; readonly eof: boolean }> {
     const driver = await this.owned(principal, callId);
     const value = storedValueOf(driver.known);
     if (value === null) {
@@ -112,7 +132,11 @@ export class CallService implements CallOperations {
     return { text: whole.toString("utf8", start, end), next_offset: end, eof: end >= whole.length };
   }
 
-  async cancel(principal: AgentPrincipal, callId: string, body: { readonly mode?: CancelMode | undefined; readonly reason?: string | undefined }): Promise<{ readonly answered: boolean; readonly call: CallView }> {
+  async cancel(
+    principal: AgentPrincipal,
+    callId: string,
+    body: { readonly mode?: CancelMode | undefined; readonly reason?: string | undefined },
+  ): Promise<{ readonly answered: boolean; readonly call: CallView }> {
     await this.owned(principal, callId);
     const answer = await this.command(callId, { op: "cancel", mode: body.mode ?? "kill", reason: body.reason ?? null });
     return { answered: answer.answered, call: answer.view };
@@ -123,10 +147,16 @@ export class CallService implements CallOperations {
     return (await this.command(callId, { op: "confirm", decision: body.decision, by: principal.keyId })).view;
   }
 
-  async reconcile(principal: AgentPrincipal, callId: string, body: { readonly outcome: ReconcileOutcome; readonly result?: unknown; readonly note?: string | undefined }): Promise<CallView> {
+  async reconcile(
+    principal: AgentPrincipal,
+    callId: string,
+    body: { readonly outcome: ReconcileOutcome; readonly result?: unknown; readonly note?: string | undefined },
+  ): Promise<CallView> {
     await this.owned(principal, callId);
     const resultJson = body.outcome === "applied" ? JSON.stringify(body.result ?? null) : null;
-    return (await this.command(callId, { op: "reconcile", outcome: body.outcome, resultJson, by: principal.keyId, note: body.note ?? null })).view;
+    return (
+      await this.command(callId, { op: "reconcile", outcome: body.outcome, resultJson, by: principal.keyId, note: body.note ?? null })
+    ).view;
   }
 
   private idOf(principal: AgentPrincipal, body: CreateCallBody): string {
@@ -141,12 +171,20 @@ export class CallService implements CallOperations {
   }
 
   /** Stores the call, granted at once where a claim is free; undefined: it may exist already (B5: keys come before refusals). */
-  private async accept(principal: AgentPrincipal, body: CreateCallBody, known: { readonly callId: string; readonly hash: string; readonly traceparent: string | undefined }): Promise<CallDriver | undefined> {
+  private async accept(
+    principal: AgentPrincipal,
+    body: CreateCallBody,
+    known: { readonly callId: string; readonly hash: string; readonly traceparent: string | undefined },
+  ): Promise<CallDriver | undefined> {
     let request: { readonly facts: CallRequest; readonly argumentsJson: string; readonly confirm: boolean };
     try {
       request = await this.check(principal, body, known);
     } catch (error) {
-      if (error instanceof BrokerError && body.idempotency_key !== undefined && (await this.context.router.find(known.callId)) !== undefined) {
+      if (
+        error instanceof BrokerError &&
+        body.idempotency_key !== undefined &&
+        (await this.context.router.find(known.callId)) !== undefined
+      ) {
         return undefined;
       }
       throw error;
@@ -190,16 +228,29 @@ export class CallService implements CallOperations {
         late = true;
         resolve();
       });
-      created.then(() => timer.cancel(), () => timer.cancel()).finally(resolve);
+      created
+        .then(
+          () => timer.cancel(),
+          () => timer.cancel(),
+        )
+        .finally(resolve);
     });
     await task;
     if (late) {
-      throw new BrokerError("ledger_away", "the ledger did not answer in time; the call may be stored: repeat with the same idempotency key", { retryAfterSeconds: 1 });
+      throw new BrokerError(
+        "ledger_away",
+        "the ledger did not answer in time; the call may be stored: repeat with the same idempotency key",
+        { retryAfterSeconds: 1 },
+      );
     }
     return (await created) ? driver : undefined;
   }
 
-  private async check(principal: AgentPrincipal, body: CreateCallBody, known: { readonly callId: string; readonly hash: string; readonly traceparent: string | undefined }): Promise<{ readonly facts: CallRequest; readonly argumentsJson: string; readonly confirm: boolean }> {
+  private async check(
+    principal: AgentPrincipal,
+    body: CreateCallBody,
+    known: { readonly callId: string; readonly hash: string; readonly traceparent: string | undefined },
+  ): Promise<{ readonly facts: CallRequest; readonly argumentsJson: string; readonly confirm: boolean }> {
     refuseUnsupported(body);
     await this.context.definitions?.settled(body.toolset);
     const resolved = await this.context.catalog.resolveTool(principal.application, body.toolset, body.tool, body.toolset_version);
@@ -213,13 +264,24 @@ export class CallService implements CallOperations {
     const argumentsJson = JSON.stringify(body.arguments);
     const bytes = Buffer.byteLength(argumentsJson);
     if (bytes > ARGUMENTS_BYTES_MAX) {
-      throw new BrokerError("arguments_too_large", `the arguments of ${body.tool} are ${bytes} bytes, over the limit of ${ARGUMENTS_BYTES_MAX} bytes`);
+      throw new BrokerError(
+        "arguments_too_large",
+        `the arguments of ${body.tool} are ${bytes} bytes, over the limit of ${ARGUMENTS_BYTES_MAX} bytes`,
+      );
     }
     const faults = resolved.checkArguments(body.arguments);
     if (faults.length > 0) {
-      throw new BrokerError("arguments_invalid", `the arguments of ${body.tool} break its input schema in ${faults.length} place${faults.length === 1 ? "" : "s"}`, { details: faults });
+      throw new BrokerError(
+        "arguments_invalid",
+        `the arguments of ${body.tool} break its input schema in ${faults.length} place${faults.length === 1 ? "" : "s"}`,
+        { details: faults },
+      );
     }
-    return { facts: requestFacts(principal, body, resolved, { ...known, timeoutSeconds, nowMs: this.context.driver().clock.now() }), argumentsJson, confirm: tool.confirmation === "always" };
+    return {
+      facts: requestFacts(principal, body, resolved, { ...known, timeoutSeconds, nowMs: this.context.driver().clock.now() }),
+      argumentsJson,
+      confirm: tool.confirmation === "always",
+    };
   }
 
   /** Another creation with this key was first: the same request gets its call, another one a conflict. */
@@ -251,9 +313,20 @@ export class CallService implements CallOperations {
     let present = driver;
     while (!answersTurn(nameOf(present)) && !over()) {
       if (present.drives) {
-        await changed(present, endsAt - clock.monotonic(), this.context.driver(), () => answersTurn(nameOf(present)) || !present.drives || over(), signal);
+        await changed(
+          present,
+          endsAt - clock.monotonic(),
+          this.context.driver(),
+          () => answersTurn(nameOf(present)) || !present.drives || over(),
+          signal,
+        );
       } else {
-        const batch = await this.eventsOf(callId, present.known.record.eventSeq, Math.min(REMOTE_WAIT_MS, endsAt - clock.monotonic()), signal);
+        const batch = await this.eventsOf(
+          callId,
+          present.known.record.eventSeq,
+          Math.min(REMOTE_WAIT_MS, endsAt - clock.monotonic()),
+          signal,
+        );
         if (answersTurn(batch.state)) {
           break;
         }
@@ -275,13 +348,22 @@ export class CallService implements CallOperations {
     return this.context.table.get(callId)?.drives === true ? LOCAL_WAIT_MS : REMOTE_WAIT_MS;
   }
 
-  private async eventsOf(callId: string, afterSeq: number, waitMs: number, signal?: AbortSignal): Promise<Extract<DriverAnswer, { kind: "events" }> & { readonly state: CallView["state"] }> {
+  private async eventsOf(
+    callId: string,
+    afterSeq: number,
+    waitMs: number,
+    signal?: AbortSignal,
+  ): Promise<Extract<DriverAnswer, { kind: "events" }> & { readonly state: CallView["state"] }> {
     const local = this.context.table.get(callId);
     if (local?.drives === true && waitMs > 0) {
       const has = (): boolean => local.events.some((event) => event.seq > afterSeq) || !local.drives;
       await changed(local, waitMs, this.context.driver(), () => has() || this.context.draining(), signal);
     }
-    const answer = await this.context.router.command(callId, { op: "events", afterSeq, waitMs: local === undefined ? Math.max(0, waitMs) : 0 });
+    const answer = await this.context.router.command(callId, {
+      op: "events",
+      afterSeq,
+      waitMs: local === undefined ? Math.max(0, waitMs) : 0,
+    });
     if (answer.kind !== "events") {
       throw new Error(`call ${callId}: events were answered by ${answer.kind}`);
     }
@@ -331,7 +413,13 @@ function requestFacts(
   principal: AgentPrincipal,
   body: CreateCallBody,
   resolved: ResolvedTool,
-  known: { readonly callId: string; readonly hash: string; readonly traceparent: string | undefined; readonly timeoutSeconds: number; readonly nowMs: number },
+  known: {
+    readonly callId: string;
+    readonly hash: string;
+    readonly traceparent: string | undefined;
+    readonly timeoutSeconds: number;
+    readonly nowMs: number;
+  },
 ): CallRequest {
   const { tool } = resolved;
   return {

@@ -1,11 +1,11 @@
 /** Checks a hello: everything that can be wrong with it has its own refusal. Pure but for the credential and the binding. */
 import type { CloseCode, HandlerDeclaration, Hello } from "@toolrunner/proto";
+import { BrokerError } from "../domain/broker-error.js";
 import { HANDLERS_PER_RUNNER_MAX, ID_PATTERN, SLOTS_MAX, TOOL_NAME_PATTERN } from "../domain/limits.js";
 import type { Authenticator, RunnerPrincipal } from "../domain/ports/access.js";
 import type { BindingKind, CatalogOperations } from "../domain/ports/catalog.js";
-import { BrokerError } from "../domain/broker-error.js";
-import { handlerKey } from "./requirement.js";
 import type { RunnerConnection } from "./operations.js";
+import { handlerKey } from "./requirement.js";
 
 export const PROTOCOL_VERSIONS: readonly number[] = [1];
 const RUNNER_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
@@ -34,7 +34,11 @@ export interface HandshakeContext {
   readonly registersBindings: boolean;
 }
 
-export async function checkHello(hello: Hello, connection: RunnerConnection, context: HandshakeContext): Promise<AcceptedHello | HelloRefusal> {
+export async function checkHello(
+  hello: Hello,
+  connection: RunnerConnection,
+  context: HandshakeContext,
+): Promise<AcceptedHello | HelloRefusal> {
   const protocolVersion = hello.protocolVersions.find((version) => PROTOCOL_VERSIONS.includes(version));
   if (protocolVersion === undefined) {
     return refuse(
@@ -47,7 +51,9 @@ export async function checkHello(hello: Hello, connection: RunnerConnection, con
   if (principal === undefined) {
     return refuse(
       "credential_invalid",
-      hello.credential === "" ? "the session has no credential: send it in authorization or in the hello" : "the runner key is wrong or revoked",
+      hello.credential === ""
+        ? "the session has no credential: send it in authorization or in the hello"
+        : "the runner key is wrong or revoked",
       4401,
     );
   }
@@ -63,10 +69,18 @@ export async function checkHello(hello: Hello, connection: RunnerConnection, con
     return refuse("binding_not_permitted", `binding ${hello.binding} is not registered: PUT /v1/bindings/${hello.binding} first`, 4403);
   }
   if (bindingKind !== "backend" && !principal.mayNameSubject) {
-    return refuse("subject_token_required", `binding ${hello.binding} is of kind ${bindingKind}: a runner key cannot prove a subject there`, 4403);
+    return refuse(
+      "subject_token_required",
+      `binding ${hello.binding} is of kind ${bindingKind}: a runner key cannot prove a subject there`,
+      4403,
+    );
   }
   if (bindingKind !== "backend" && hello.subject === "") {
-    return refuse("hello_invalid", `subject: binding ${hello.binding} is of kind ${bindingKind}, so the runner must name the subject it acts for`, 4400);
+    return refuse(
+      "hello_invalid",
+      `subject: binding ${hello.binding} is of kind ${bindingKind}, so the runner must name the subject it acts for`,
+      4400,
+    );
   }
   const handlers = new Map<string, HandlerDeclaration>();
   for (const handler of hello.handlers) {
@@ -113,7 +127,12 @@ function formFault(hello: Hello): string | undefined {
   return undefined;
 }
 
-async function kindOf(binding: string, principal: RunnerPrincipal, connection: RunnerConnection, context: HandshakeContext): Promise<BindingKind | undefined> {
+async function kindOf(
+  binding: string,
+  principal: RunnerPrincipal,
+  connection: RunnerConnection,
+  context: HandshakeContext,
+): Promise<BindingKind | undefined> {
   try {
     return (await context.catalog.getBinding(principal.application, binding)).kind;
   } catch (error) {

@@ -18,7 +18,13 @@ export class Membership {
 
   constructor(
     readonly brokerId: string,
-    private readonly context: { readonly bus: Bus; readonly clock: Clock; readonly log: Log; readonly figures: Figures; readonly timers: TimerWheel },
+    private readonly context: {
+      readonly bus: Bus;
+      readonly clock: Clock;
+      readonly log: Log;
+      readonly figures: Figures;
+      readonly timers: TimerWheel;
+    },
   ) {}
 
   async start(): Promise<void> {
@@ -93,7 +99,11 @@ export class Membership {
         if (clock.monotonic() - seenAt > figures.goneAfterMs) {
           this.gone(brokerId);
           // Its record would look like a new broker to the next one that starts; whoever is first removes it.
-          this.registry?.delete(brokerId).catch((error: unknown) => log.warn("heartbeat_cleanup_failed", { error: error instanceof Error ? error.message : String(error) }));
+          this.registry
+            ?.delete(brokerId)
+            .catch((error: unknown) =>
+              log.warn("heartbeat_cleanup_failed", { error: error instanceof Error ? error.message : String(error) }),
+            );
         }
       }
       this.tick();

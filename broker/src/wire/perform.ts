@@ -1,6 +1,7 @@
 /** Carries one command out on a call's driver. */
-import { SETTLED_STATES } from "../domain/call-view.js";
+
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
+import { SETTLED_STATES } from "../domain/call-view.js";
 import type { CallDriver, DriverContext } from "./call-driver.js";
 import type { DriverAnswer, DriverCommand } from "./commands.js";
 import { inlineText } from "./frames.js";
@@ -49,7 +50,9 @@ export function createPerformer(context: PerformerContext): Performer {
         return { kind: "held", keep: await driver.held(command) };
       case "cancel": {
         const outcome = await driver.cancel(command.mode, command.reason);
-        return "refused" in outcome ? { kind: "refused", code: "not_cancellable", message: outcome.refused } : viewOf(driver, outcome.answered);
+        return "refused" in outcome
+          ? { kind: "refused", code: "not_cancellable", message: outcome.refused }
+          : viewOf(driver, outcome.answered);
       }
       case "confirm":
         return (await driver.confirm(command.decision, command.by))
@@ -57,7 +60,9 @@ export function createPerformer(context: PerformerContext): Performer {
           : { kind: "refused", code: "not_awaiting_confirmation", message: `call ${driver.callId} is ${driver.known.kind}` };
       case "reconcile": {
         const value =
-          command.resultJson === null ? null : await storeText(context.driver().ledger.blobs, context.driver().ids, driver.callId, inlineText(command.resultJson));
+          command.resultJson === null
+            ? null
+            : await storeText(context.driver().ledger.blobs, context.driver().ids, driver.callId, inlineText(command.resultJson));
         return (await driver.reconcile({ outcome: command.outcome, value, by: command.by, note: command.note }))
           ? viewOf(driver, true)
           : { kind: "refused", code: "not_reconcilable", message: `call ${driver.callId} is ${driver.known.kind}` };
@@ -80,7 +85,13 @@ async function events(driver: CallDriver, afterSeq: number, waitMs: number, cont
 }
 
 /** Resolves when `until` holds after a change of the driver, or after `waitMs`. */
-export function changed(driver: CallDriver, waitMs: number, context: Pick<DriverContext, "timers">, until: () => boolean, signal?: AbortSignal): Promise<void> {
+export function changed(
+  driver: CallDriver,
+  waitMs: number,
+  context: Pick<DriverContext, "timers">,
+  until: () => boolean,
+  signal?: AbortSignal,
+): Promise<void> {
   return new Promise((resolve) => {
     const stop = driver.onChange(() => {
       if (until()) {

@@ -32,7 +32,11 @@ export class RunnerDirectory implements RunnerOperations {
   }
 
   async list(principal: AgentPrincipal, page: PageRequest): Promise<Page<RunnerView>> {
-    const query: Query = { application: principal.application, limit: page.limit ?? LIMIT_DEFAULT, after: page.page === undefined ? null : placeOf(page.page) };
+    const query: Query = {
+      application: principal.application,
+      limit: page.limit ?? LIMIT_DEFAULT,
+      after: page.page === undefined ? null : placeOf(page.page),
+    };
     const everywhere = this.context.membership.alone ? [this.here(query)] : await this.ask(query);
     const found = everywhere.flat().sort((a, b) => (place(a) < place(b) ? 1 : -1));
     const data = found.slice(0, query.limit);
@@ -42,7 +46,10 @@ export class RunnerDirectory implements RunnerOperations {
 
   private async ask(query: Query): Promise<RunnerView[][]> {
     try {
-      const answers = await this.context.bus.requestMany("runners", JSON.stringify(query), { timeoutMs: ANSWERS_MS, max: this.context.membership.others + 1 });
+      const answers = await this.context.bus.requestMany("runners", JSON.stringify(query), {
+        timeoutMs: ANSWERS_MS,
+        max: this.context.membership.others + 1,
+      });
       return answers.map((answer) => JSON.parse(answer) as RunnerView[]);
     } catch (error) {
       if (error instanceof BusError) {
@@ -87,6 +94,11 @@ function runnerView(session: Session): RunnerView {
     connected_at: new Date(session.connectedAtMs).toISOString(),
     slots: session.slots,
     grants_held: slotsInUse(session),
-    handlers: [...session.handlers.values()].map(({ tool, version, idempotent, cancellable }) => ({ tool, version, idempotent, cancellable })),
+    handlers: [...session.handlers.values()].map(({ tool, version, idempotent, cancellable }) => ({
+      tool,
+      version,
+      idempotent,
+      cancellable,
+    })),
   };
 }

@@ -5,7 +5,7 @@
  * epoch an arbiter gave (B2); a receipt is acknowledged only with the disposition of the append that it caused (G5);
  * pings are driven by one timer wheel and spread by each session's own start.
  */
-import { type BrokerFrame, type FrameChannel, Hello, type RunnerFrame, Visibility } from "@toolrunner/proto";
+import { type BrokerFrame, type FrameChannel, type Hello, type RunnerFrame, Visibility } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -16,9 +16,9 @@ import type { Figures } from "./figures.js";
 import { grantFrame } from "./frames.js";
 import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import type { RunnerConnection, RunnerSessions } from "./operations.js";
+import { freeSlots, type Session, type SessionRef } from "./session.js";
 import type { FrameHandlers } from "./session-frames.js";
 import type { SessionRegistry } from "./session-registry.js";
-import { freeSlots, type Session, type SessionRef } from "./session.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
 /** Unanswered for this many intervals, a ping that was really sent shows that the runner is dead. */
@@ -131,10 +131,20 @@ export class LocalSessions implements RunnerSessions {
         return "sent";
       }
       case "cancel":
-        session.channel.send({ frame: { $case: "cancel", value: { callId: command.callId, grantId: command.grantId, fence: command.fence, reason: command.reason } } });
+        session.channel.send({
+          frame: {
+            $case: "cancel",
+            value: { callId: command.callId, grantId: command.grantId, fence: command.fence, reason: command.reason },
+          },
+        });
         return "sent";
       case "revoke":
-        session.channel.send({ frame: { $case: "revoke", value: { callId: command.callId, grantId: command.grantId, fence: command.fence, reason: command.reason } } });
+        session.channel.send({
+          frame: {
+            $case: "revoke",
+            value: { callId: command.callId, grantId: command.grantId, fence: command.fence, reason: command.reason },
+          },
+        });
         return "sent";
     }
   }
@@ -190,7 +200,11 @@ export class LocalSessions implements RunnerSessions {
   }
 
   /** Checks the hello and answers it; undefined: refused, and the channel is closed. */
-  private async greet(channel: FrameChannel<RunnerFrame, BrokerFrame>, connection: RunnerConnection, first: RunnerFrame): Promise<Session | undefined> {
+  private async greet(
+    channel: FrameChannel<RunnerFrame, BrokerFrame>,
+    connection: RunnerConnection,
+    first: RunnerFrame,
+  ): Promise<Session | undefined> {
     if (first.frame?.$case !== "hello") {
       this.refuse(channel, "hello_expected", "the first frame of a session is a hello", 4400);
       return undefined;
@@ -285,7 +299,11 @@ export class LocalSessions implements RunnerSessions {
         return;
       }
       if (session.pingNumber - session.pongNumber >= PINGS_UNANSWERED_MAX) {
-        log.warn("session_unresponsive", { runner_id: session.ref.runnerId, session_epoch: session.ref.sessionEpoch, ping: session.pingNumber });
+        log.warn("session_unresponsive", {
+          runner_id: session.ref.runnerId,
+          session_epoch: session.ref.sessionEpoch,
+          ping: session.pingNumber,
+        });
         session.channel.close(4502, "a ping went unanswered");
         return;
       }
@@ -312,7 +330,12 @@ export class LocalSessions implements RunnerSessions {
     session.channel.close(4409, "a newer session of the same runner id took over");
   }
 
-  private refuse(channel: FrameChannel<RunnerFrame, BrokerFrame>, code: string, message: string, close: Parameters<typeof channel.close>[0]): void {
+  private refuse(
+    channel: FrameChannel<RunnerFrame, BrokerFrame>,
+    code: string,
+    message: string,
+    close: Parameters<typeof channel.close>[0],
+  ): void {
     channel.send({ frame: { $case: "refusal", value: { code, message, supportedVersions: [...PROTOCOL_VERSIONS], retryAfterMs: 0 } } });
     channel.close(close, message.slice(0, 120));
   }

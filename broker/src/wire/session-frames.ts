@@ -1,8 +1,18 @@
 /** What each frame of a runner leads to. Frames of one session are handled in order; what they start goes on beside. */
-import { CancelLevel, DeclineReason, type HeldGrant, type Pong, type Progress, type Receipt, type RevokeAnswer, type RunnerFrame, Visibility } from "@toolrunner/proto";
+import {
+  CancelLevel,
+  DeclineReason,
+  type HeldGrant,
+  type Pong,
+  type Progress,
+  type Receipt,
+  type RevokeAnswer,
+  type RunnerFrame,
+  Visibility,
+} from "@toolrunner/proto";
+import { BrokerError } from "../domain/broker-error.js";
 import { backOffMs } from "../domain/call/decide.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
-import { BrokerError } from "../domain/broker-error.js";
 import { PROGRESS_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { CatalogOperations, Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
@@ -40,7 +50,12 @@ export class FrameHandlers {
         this.decline(session, frame.value.callId, frame.value.grantId, frame.value.reason, frame.value.message);
         return;
       case "started":
-        this.tell(session, frame.value.callId, { op: "started", grantId: frame.value.grantId, atMs: frame.value.atUnixMs || this.context.clock.now() }, frame.value.grantId);
+        this.tell(
+          session,
+          frame.value.callId,
+          { op: "started", grantId: frame.value.grantId, atMs: frame.value.atUnixMs || this.context.clock.now() },
+          frame.value.grantId,
+        );
         return;
       case "progress":
         this.progress(session, frame.value);
@@ -68,7 +83,11 @@ export class FrameHandlers {
         session.focused = frame.value.focused;
         return;
       case "protocolFault":
-        this.context.log.warn("runner_refused_frame", { runner_id: session.ref.runnerId, code: frame.value.code, call_id: frame.value.callId });
+        this.context.log.warn("runner_refused_frame", {
+          runner_id: session.ref.runnerId,
+          code: frame.value.code,
+          call_id: frame.value.callId,
+        });
         return;
       default:
         this.fault(session, "frame_unknown", "this broker does not know this kind of frame", "");
@@ -84,7 +103,14 @@ export class FrameHandlers {
         continue;
       }
       const known = session.grants.get(grant.grantId);
-      const listed = known ?? { callId: grant.callId, grantId: grant.grantId, fence: grant.fence, driver: undefined, finished: phase !== "running", listedFromPing: 0 };
+      const listed = known ?? {
+        callId: grant.callId,
+        grantId: grant.grantId,
+        fence: grant.fence,
+        driver: undefined,
+        finished: phase !== "running",
+        listedFromPing: 0,
+      };
       if (phase === "finished") {
         // Its receipt is on its way and says all.
         listed.finished = true;
@@ -117,13 +143,20 @@ export class FrameHandlers {
     }
     const driver = session.grants.get(grantId)?.driver;
     session.grants.delete(grantId);
-    this.ask(session, callId, { op: "decline", grantId, reason: name, message }, driver).catch((error: unknown) => this.failed(session, callId, "decline", error));
+    this.ask(session, callId, { op: "decline", grantId, reason: name, message }, driver).catch((error: unknown) =>
+      this.failed(session, callId, "decline", error),
+    );
   }
 
   private progress(session: Session, progress: Progress): void {
     const bytes = Buffer.byteLength(progress.text) + Buffer.byteLength(progress.dataJson);
     if (bytes > PROGRESS_BYTES_MAX) {
-      this.fault(session, "frame_invalid", `progress: ${bytes} bytes, over the limit of ${PROGRESS_BYTES_MAX}; it was dropped`, progress.callId);
+      this.fault(
+        session,
+        "frame_invalid",
+        `progress: ${bytes} bytes, over the limit of ${PROGRESS_BYTES_MAX}; it was dropped`,
+        progress.callId,
+      );
       return;
     }
     const data = progress.dataJson === "" ? undefined : parsed(progress.dataJson);
@@ -154,11 +187,18 @@ export class FrameHandlers {
     if (known !== undefined) {
       known.finished = true;
     }
-    this.deliver(session, receipt.callId, read, known?.driver).catch((error: unknown) => this.failed(session, receipt.callId, "receipt", error));
+    this.deliver(session, receipt.callId, read, known?.driver).catch((error: unknown) =>
+      this.failed(session, receipt.callId, "receipt", error),
+    );
   }
 
   /** Repeated until the receipt has its disposition or the session is over: the runner then sends it again elsewhere. */
-  private async deliver(session: Session, callId: string, read: { readonly facts: Omit<ReceiptEntryFacts, "value">; readonly json: string | null }, hint: string | undefined): Promise<void> {
+  private async deliver(
+    session: Session,
+    callId: string,
+    read: { readonly facts: Omit<ReceiptEntryFacts, "value">; readonly json: string | null },
+    hint: string | undefined,
+  ): Promise<void> {
     const value = read.json === null ? null : await storeText(this.context.blobs, this.context.ids, callId, inlineText(read.json));
     const command: DriverCommand = { op: "receipt", receipt: { ...read.facts, value } };
     for (let tries = 1; !session.closed; tries += 1) {
@@ -172,7 +212,12 @@ export class FrameHandlers {
     }
   }
 
-  private async dispositionOf(session: Session, callId: string, command: DriverCommand, hint: string | undefined): Promise<ReceiptDispositionName | undefined> {
+  private async dispositionOf(
+    session: Session,
+    callId: string,
+    command: DriverCommand,
+    hint: string | undefined,
+  ): Promise<ReceiptDispositionName | undefined> {
     try {
       const answer = await this.context.router.command(callId, command, hint);
       return answer.kind === "disposition" ? answer.disposition : undefined;
@@ -203,7 +248,14 @@ export class FrameHandlers {
   }
 
   private cancelAnswer(session: Session, callId: string, grantId: string, level: CancelLevel): void {
-    const name = level === CancelLevel.DELIVERED ? "delivered" : level === CancelLevel.STOPPED ? "stopped" : level === CancelLevel.IGNORED ? "ignored" : undefined;
+    const name =
+      level === CancelLevel.DELIVERED
+        ? "delivered"
+        : level === CancelLevel.STOPPED
+          ? "stopped"
+          : level === CancelLevel.IGNORED
+            ? "ignored"
+            : undefined;
     if (name === undefined) {
       this.fault(session, "frame_invalid", "cancel_answer: level is not set", callId);
       return;
@@ -233,7 +285,11 @@ export class FrameHandlers {
       .mergeTools(application, binding, tools)
       .catch((error: unknown) => {
         const message = error instanceof BrokerError ? error.message : "the definitions could not be stored";
-        this.context.log.warn("tool_definitions_refused", { runner_id: session.ref.runnerId, binding, error: error instanceof Error ? error.message : String(error) });
+        this.context.log.warn("tool_definitions_refused", {
+          runner_id: session.ref.runnerId,
+          binding,
+          error: error instanceof Error ? error.message : String(error),
+        });
         this.fault(session, error instanceof BrokerError ? error.code : "internal", message, "");
       })
       .finally(() => session.awaitsDefinitions?.())
@@ -245,7 +301,9 @@ export class FrameHandlers {
   }
 
   private tell(session: Session, callId: string, command: DriverCommand, grantId: string): void {
-    this.ask(session, callId, command, session.grants.get(grantId)?.driver).catch((error: unknown) => this.failed(session, callId, command.op, error));
+    this.ask(session, callId, command, session.grants.get(grantId)?.driver).catch((error: unknown) =>
+      this.failed(session, callId, command.op, error),
+    );
   }
 
   /** `undefined`: there is no such call any more. */
@@ -262,7 +320,12 @@ export class FrameHandlers {
   }
 
   private failed(session: Session, callId: string, what: string, error: unknown): void {
-    this.context.log.error("frame_failed", { runner_id: session.ref.runnerId, call_id: callId, what, error: error instanceof Error ? error.message : String(error) });
+    this.context.log.error("frame_failed", {
+      runner_id: session.ref.runnerId,
+      call_id: callId,
+      what,
+      error: error instanceof Error ? error.message : String(error),
+    });
   }
 
   private fault(session: Session, code: string, message: string, callId: string): void {

@@ -47,7 +47,10 @@ export class TakeOver {
     this.sweeping = this.sweeping
       .then(() => this.sweep(gone))
       .catch((error: unknown) => {
-        this.context.log.error("take_over_failed", { other_broker_id: gone, error: error instanceof Error ? error.message : String(error) });
+        this.context.log.error("take_over_failed", {
+          other_broker_id: gone,
+          error: error instanceof Error ? error.message : String(error),
+        });
         this.context.timers.after(SWEEP_AGAIN_MS, () => this.sweepSoon(gone));
       });
   }
@@ -94,7 +97,10 @@ export class TakeOver {
     if (driver !== this.context.membership.brokerId && this.context.membership.isLive(driver)) {
       return false;
     }
-    if (rendezvous(this.context.membership.live(), callId) === this.context.membership.brokerId && (await this.context.router.adopt(found))) {
+    if (
+      rendezvous(this.context.membership.live(), callId) === this.context.membership.brokerId &&
+      (await this.context.router.adopt(found))
+    ) {
       return true;
     }
     owners.set(driver, (owners.get(driver) ?? 0) + 1);

@@ -92,13 +92,32 @@ export function createWire(options: WireOptions): Wire {
     membership,
     onSession: (ref, command) => sessions.onSession(ref, command),
   });
-  const driverContext: DriverContext = { brokerId, ledger, clock, ids, log, figures, timers, effects: dispatcher, resultFaults: options.resultFaults };
+  const driverContext: DriverContext = {
+    brokerId,
+    ledger,
+    clock,
+    ids,
+    log,
+    figures,
+    timers,
+    effects: dispatcher,
+    resultFaults: options.resultFaults,
+  };
   const performer = createPerformer({ driver, modelText: options.modelText, whyWaiting: (call) => dispatcher.whyWaiting(call) });
   const router = new CallRouter({ driver, table, membership, bus, performer, log });
   const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, timers });
   const takeOver = new TakeOver({ ledger, membership, table, router, timers, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
-  const calls = new CallService({ driver, catalog, router, table, dispatcher, definitions, index: options.index, draining: () => draining });
+  const calls = new CallService({
+    driver,
+    catalog,
+    router,
+    table,
+    dispatcher,
+    definitions,
+    index: options.index,
+    draining: () => draining,
+  });
 
   return {
     calls,

@@ -55,7 +55,16 @@ export type RegistryChange =
   | { readonly kind: "put"; readonly record: RegistryRecord }
   | { readonly kind: "delete"; readonly key: string; readonly revision: number };
 
-export type BusErrorCode = "no_responder" | "timeout" | "unreachable" | "closed" | "too_large";
+export type BusErrorCode =
+  | "no_responder"
+  | "timeout"
+  | "unreachable"
+  | "closed"
+  | "too_large"
+  /** The server, or a bucket on it, has settings that break the rules; a start-up fault. */
+  | "misconfigured"
+  /** The server is too old for what was asked; a start-up fault. */
+  | "unsupported_server";
 
 export class BusError extends Error {
   override readonly name = "BusError";

@@ -1,0 +1,227 @@
+/** For tests: brokers without gateways that share one ledger and one bus in this process, and runners that are scripted. */
+import { createMemoryChannelPair, type Grant, Hello, type RunnerFrame, Succeeded } from "@toolrunner/proto";
+import { createSystemIds, systemClock } from "../app/system.js";
+import { createLocalBusHub, type LocalBusHub } from "../bus/local/local-bus.js";
+import type { AgentPrincipal } from "../domain/ports/access.js";
+import { SCOPES } from "../domain/ports/access.js";
+import type { CatalogOperations, ToolView } from "../domain/ports/catalog.js";
+import type { Log } from "../domain/ports/log.js";
+import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
+import { DEFAULT_FIGURES, type Figures } from "./figures.js";
+import { createWire, type Wire } from "./wire.js";
+
+export const AGENT: AgentPrincipal = { kind: "agent", keyId: "key_agent", application: "default", scopes: new Set(SCOPES) };
+
+const FIGURES: Figures = {
+  ...DEFAULT_FIGURES,
+  heartbeatMs: 50,
+  goneAfterMs: 200,
+  pingIntervalMs: 50,
+  leaseMs: 400,
+  driverAnswerMs: 150,
+  offerRepeatMs: 100,
+  waitingNoticeMs: 20,
+};
+
+export interface Site {
+  readonly hub: LocalBusHub;
+  readonly store: MemoryLedgerStore;
+  readonly log: Log;
+}
+
+export function createSite(log: Log): Site {
+  return { hub: createLocalBusHub(), store: createMemoryLedgerStore(), log };
+}
+
+/** A broker of the site that is already started. `kill` makes it silent without telling anybody. */
+export async function startBroker(
+  site: Site,
+  figures: Partial<Figures> = {},
+): Promise<{ readonly wire: Wire; readonly id: string; kill(): void; stop(): Promise<void> }> {
+  const ids = createSystemIds();
+  const id = ids.next("broker");
+  const bus = site.hub.connect();
+  const ledger = createMemoryLedger({ store: site.store });
+  let dead = false;
+  const clock = {
+    ...systemClock,
+    schedule: (delayMs: number, task: () => void) =>
+      systemClock.schedule(delayMs, () => {
+        if (!dead) {
+          task();
+        }
+      }),
+  };
+  const wire = createWire({
+    brokerId: id,
+    ledger,
+    bus,
+    clock,
+    ids,
+    log: site.log,
+    figures: { ...FIGURES, ...figures },
+    catalog: oneToolCatalog,
+    authenticator: {
+      agent: async () => AGENT,
+      runner: async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true }),
+    },
+    development: false,
+    index: undefined,
+    modelText: (code, message) => `${code}: ${message}`,
+    resultFaults: async () => [],
+  });
+  await wire.start();
+  return {
+    wire,
+    id,
+    kill() {
+      dead = true;
+      void bus.close();
+      void ledger.close();
+    },
+    stop: () => wire.stop(0),
+  };
+}
+
+const TOOL: ToolView = {
+  name: "echo",
+  description: "A tool.",
+  input_schema: { type: "object" },
+  output_schema: null,
+  binding: "shop",
+  behaviour: "write",
+  confirmation: "never",
+  result_semantics: "completion",
+  max_result_context_bytes: 16_384,
+  version: "1",
+  timeout_seconds: 30,
+  idempotent: false,
+  cancellable: true,
+  scopes: [],
+};
+
+/** Knows the tools `echo` (not safe to repeat), `safe` (idempotent) and `asked` (to be confirmed). */
+const oneToolCatalog: CatalogOperations = {
+  resolveTool: async (_application, toolset, tool) => ({
+    toolset,
+    toolsetVersion: 1,
+    tool: { ...TOOL, name: tool, idempotent: tool === "safe", confirmation: tool === "asked" ? "always" : "never" },
+    bindingKind: "backend",
+    checkArguments: () => [],
+    checkResult: () => [],
+  }),
+  getBinding: async (_application, id) => ({ id, name: id, kind: "backend", created_at: "2026-01-01T00:00:00.000Z" }),
+  putBinding: unused,
+  listBindings: unused,
+  putToolset: unused,
+  getToolset: unused,
+  listToolsets: unused,
+  listToolsetVersions: unused,
+  mergeTools: unused,
+};
+
+function unused(): never {
+  throw new Error("the wire does not ask for this");
+}
+
+export interface ScriptedRunner {
+  /** Grants in the order in which they came. */
+  readonly grants: readonly Grant[];
+  /** Kinds of the frames that came. */
+  readonly frames: readonly string[];
+  next(): Promise<Grant>;
+  send(frame: RunnerFrame["frame"]): void;
+  succeed(grant: Grant, resultJson?: string, digest?: string): void;
+  close(): void;
+  readonly closed: Promise<{ readonly code: number }>;
+}
+
+/** A runner of binding `shop` that does what the test says. It answers pings with the grants that it was given and did not finish. */
+export async function connectRunner(
+  wire: Wire,
+  options: { readonly runnerId?: string; readonly journalId?: string; readonly slots?: number; readonly held?: Hello["held"] } = {},
+): Promise<ScriptedRunner> {
+  const pair = createMemoryChannelPair();
+  void wire.sessions.serve(pair.broker, { principal: undefined, origin: undefined, remoteAddress: "memory" });
+  const channel = pair.runner;
+  const grants: Grant[] = [];
+  const frames: string[] = [];
+  const open = new Map<string, Grant>();
+  const waiting: ((grant: Grant) => void)[] = [];
+  let taken = 0;
+  let welcome: () => void = () => undefined;
+  const welcomed = new Promise<void>((resolve) => {
+    welcome = resolve;
+  });
+  channel.send({
+    frame: {
+      $case: "hello",
+      value: Hello.create({
+        protocolVersions: [1],
+        runnerId: options.runnerId ?? "runner_1",
+        binding: "shop",
+        credential: "key",
+        journalId: options.journalId ?? "journal_1",
+        slots: options.slots ?? 4,
+        held: options.held ?? [],
+        handlers: ["echo", "safe", "asked"].map((tool) => ({
+          tool,
+          version: "1",
+          idempotent: tool === "safe",
+          cancellable: true,
+          readOnly: false,
+        })),
+      }),
+    },
+  });
+  void (async () => {
+    for await (const { frame } of channel) {
+      frames.push(frame?.$case ?? "unknown");
+      if (frame?.$case === "welcome") {
+        welcome();
+      }
+      if (frame?.$case === "grant") {
+        open.set(frame.value.grantId, frame.value);
+        grants.push(frame.value);
+        waiting.shift()?.(frame.value);
+      }
+      if (frame?.$case === "ping") {
+        const held = [...open.values()].map(({ callId, grantId, fence }) => ({ callId, grantId, fence, phase: 2 }));
+        channel.send({ frame: { $case: "pong", value: { number: frame.value.number, held } } });
+      }
+    }
+  })();
+  await welcomed;
+  return {
+    grants,
+    frames,
+    next() {
+      const grant = grants[taken];
+      taken += 1;
+      return grant !== undefined ? Promise.resolve(grant) : new Promise((resolve) => waiting.push(resolve));
+    },
+    send(frame) {
+      channel.send({ frame });
+    },
+    succeed(grant, resultJson = '"done"', digest = "a".repeat(64)) {
+      open.delete(grant.grantId);
+      channel.send({
+        frame: {
+          $case: "receipt",
+          value: {
+            callId: grant.callId,
+            grantId: grant.grantId,
+            fence: grant.fence,
+            attempt: grant.attempt,
+            digest,
+            startedAtUnixMs: Date.now(),
+            finishedAtUnixMs: Date.now(),
+            outcome: { $case: "succeeded", value: Succeeded.create({ resultJson }) },
+          },
+        },
+      });
+    },
+    close: () => channel.close(1000),
+    closed: channel.closed,
+  };
+}

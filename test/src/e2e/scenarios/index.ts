@@ -1,0 +1,7 @@
+import type { Scenario } from "../scenario.js";
+import { CALL_SCENARIOS } from "./calls.js";
+import { CATALOG_SCENARIOS } from "./catalog.js";
+import { FAILURE_SCENARIOS } from "./failures.js";
+import { ROUTING_SCENARIOS } from "./routing.js";
+
+export const SCENARIOS: readonly Scenario[] = [...CALL_SCENARIOS, ...ROUTING_SCENARIOS, ...FAILURE_SCENARIOS, ...CATALOG_SCENARIOS];
