@@ -1,5 +1,5 @@
 /** The composition root: joins ledger, bus, catalog, access, wire and gateways to a running broker. */
-import { createMemoryChannelPair, type MemoryChannelPair, modelText } from "@toolrunner/proto";
+import { type BrokerFrame, type FrameChannel, modelText, type RunnerFrame } from "@toolrunner/proto";
 import { createAccess } from "../access/access.js";
 import { createCallIndex } from "../call-index/call-index.js";
 import { createCatalog } from "../catalog/catalog.js";
@@ -28,8 +28,8 @@ export interface Broker {
   readonly durability: string;
   /** What about this set-up is not safe outside a developer's machine, each in a sentence. */
   readonly insecure: readonly string[];
-  /** The channel of a session whose runner lives in this process. */
-  connectRunner(): MemoryChannelPair;
+  /** Serves a runner that lives in this process: `channel` is the broker's end of a memory pair. */
+  serveRunner(channel: FrameChannel<RunnerFrame, BrokerFrame>): void;
   /** Drains for up to `drainMs` (30,000), then stops. Idempotent. */
   stop(options?: { readonly drainMs?: number | undefined }): Promise<void>;
   /** Resolves when the broker has stopped. */
@@ -189,10 +189,8 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       addresses,
       durability: stores.ledger.description.durability,
       insecure: insecurities(options),
-      connectRunner() {
-        const pair = createMemoryChannelPair();
-        void wire.sessions.serve(pair.broker, { principal: undefined, origin: undefined, remoteAddress: "memory" });
-        return pair;
+      serveRunner(channel) {
+        void wire.sessions.serve(channel, { principal: undefined, origin: undefined, remoteAddress: "memory" });
       },
       stop({ drainMs = DRAIN_MS_DEFAULT } = {}) {
         stopping ??= shutDown(drainMs);

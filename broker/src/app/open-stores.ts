@@ -1,12 +1,17 @@
 /** Opens ledger, bus and catalog store for the kind of store that a broker is started with. */
 import { join } from "node:path";
 import { createLocalBus } from "../bus/local/local-bus.js";
+import { connectNats } from "../bus/nats/connect-nats.js";
+import { createNatsBus } from "../bus/nats/nats-bus.js";
+import { createKvCatalogStore } from "../catalog/store/kv-catalog-store.js";
 import { createMemoryCatalogStore } from "../catalog/store/memory-catalog-store.js";
 import { createSqliteCatalogStore } from "../catalog/store/sqlite-catalog-store.js";
+import { BusError } from "../domain/ports/bus.js";
 import { CatalogStoreError } from "../domain/ports/catalog-store.js";
 import type { Clock } from "../domain/ports/clock.js";
 import { LedgerError } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
+import { openJetStreamLedger } from "../ledger/jetstream/jetstream-ledger.js";
 import { createMemoryLedger } from "../ledger/memory/memory-ledger.js";
 import { openSqliteLedger } from "../ledger/sqlite/sqlite-ledger.js";
 import type { StoreOptions, Stores } from "./broker-options.js";
@@ -43,8 +48,33 @@ export async function openStores(
       }
     }
     case "nats":
-      throw new StartError("nats_unsupported", "not yet");
+      return openNats(store, context);
   }
+}
+
+async function openNats(
+  store: Extract<StoreOptions, { readonly kind: "nats" }>,
+  { brokerId, clock, log }: { readonly brokerId: string; readonly clock: Clock; readonly log: Log },
+): Promise<Stores> {
+  const { replicas = 1, prefix = "tr" } = store;
+  const connection = await connectNats({ url: store.url, name: brokerId, log }).catch(explainNats);
+  try {
+    const bus = createNatsBus({ connection, prefix, replicas, log });
+    const ledger = await openJetStreamLedger({ connection, prefix, replicas, incarnation: brokerId, clock, log });
+    const catalog = await createKvCatalogStore({ bus, log });
+    return { ledger, catalog, bus, indexFile: ":memory:", close: () => connection.close() };
+  } catch (error) {
+    await connection.close();
+    return explainNats(error);
+  }
+}
+
+function explainNats(error: unknown): never {
+  if (error instanceof LedgerError || error instanceof BusError || error instanceof CatalogStoreError) {
+    const code = error.code === "unsupported_server" || error.code === "misconfigured" ? "nats_unsupported" : "nats_unreachable";
+    throw new StartError(code, error.message, { cause: error });
+  }
+  throw error;
 }
 
 function explainData(dataDir: string): (error: unknown) => never {

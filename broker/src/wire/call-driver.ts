@@ -23,7 +23,7 @@ import type { FaultDetail } from "../domain/fault.js";
 import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../domain/limits.js";
 import type { Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
-import type { Ledger } from "../domain/ports/ledger.js";
+import type { Ledger, Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import type { DriverCommand, ReceiptDispositionName } from "./commands.js";
 import type { Figures } from "./figures.js";
@@ -55,6 +55,8 @@ export interface DriverContext {
   readonly figures: Figures;
   readonly timers: TimerWheel;
   readonly effects: DriverEffects;
+  /** Told of the version of each entry that this broker stored. */
+  readonly stored: (version: Version) => void;
   /** Faults of a result against the output schema of the call's pinned tool. */
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
 }
@@ -427,6 +429,7 @@ export class CallDriver {
       }
       return "conflict";
     }
+    this.context.stored(outcome.version);
     this.apply({ ...full, entryId, version: outcome.version });
     return "appended";
   }

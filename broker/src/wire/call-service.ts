@@ -15,6 +15,7 @@ import {
 } from "../domain/limits.js";
 import type { AgentPrincipal } from "../domain/ports/access.js";
 import type { CatalogOperations, Page, PageRequest, ResolvedTool } from "../domain/ports/catalog.js";
+import type { Version } from "../domain/ports/ledger.js";
 import type { AwaitedDefinitions } from "./awaited-definitions.js";
 import { CallDriver, type DriverContext } from "./call-driver.js";
 import { callIdFor, requestHash } from "./call-id.js";
@@ -39,8 +40,17 @@ export interface CallServiceContext {
   readonly definitions: AwaitedDefinitions | undefined;
   /** Ids of calls by filter, newest first; undefined: this broker keeps no index. */
   readonly index:
-    | { list(application: string, filter: CallFilter, page: PageRequest): Promise<Page<{ readonly callId: string }>> }
+    | {
+        list(
+          application: string,
+          filter: CallFilter,
+          page: PageRequest,
+          options: { readonly atLeast: Version },
+        ): Promise<Page<{ readonly callId: string }>>;
+      }
     | undefined;
+  /** Version of the newest entry that this broker stored: what its listings show at least. */
+  readonly newest: () => Version;
   readonly draining: () => boolean;
 }
 
@@ -85,7 +95,7 @@ export class CallService implements CallOperations {
         retryAfterSeconds: 1,
       });
     }
-    const found = await this.context.index.list(principal.application, filter, page);
+    const found = await this.context.index.list(principal.application, filter, page, { atLeast: this.context.newest() });
     const views = await Promise.all(
       found.data.map(({ callId }) =>
         this.view(callId).catch((error: unknown) => (error instanceof CallNotFound ? undefined : Promise.reject(error))),

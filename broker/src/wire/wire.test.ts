@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { silentLog } from "../app/logs.js";
-import { AGENT, connectRunner, createSite, type Site, startBroker } from "./wire.kit.js";
+import { AGENT, connectRunner, createSite, type Site, startBroker } from "./wire.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {

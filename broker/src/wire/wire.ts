@@ -5,7 +5,7 @@ import type { Authenticator } from "../domain/ports/access.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { CatalogOperations } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
-import type { Ledger } from "../domain/ports/ledger.js";
+import type { Ledger, Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import { AwaitedDefinitions } from "./awaited-definitions.js";
 import type { DriverContext } from "./call-driver.js";
@@ -61,6 +61,7 @@ export function createWire(options: WireOptions): Wire {
   const membership = new Membership(brokerId, { bus, clock, log, figures, timers });
   const definitions = options.development ? new AwaitedDefinitions(timers) : undefined;
   let draining = false;
+  let newest: Version = 0;
 
   // The parts know each other: those that are made later are reached through functions.
   const driver = (): DriverContext => driverContext;
@@ -101,6 +102,10 @@ export function createWire(options: WireOptions): Wire {
     figures,
     timers,
     effects: dispatcher,
+    stored: (version) => {
+      newest = Math.max(newest, version);
+    },
+
     resultFaults: options.resultFaults,
   };
   const performer = createPerformer({ driver, modelText: options.modelText, whyWaiting: (call) => dispatcher.whyWaiting(call) });
@@ -116,6 +121,7 @@ export function createWire(options: WireOptions): Wire {
     dispatcher,
     definitions,
     index: options.index,
+    newest: () => newest,
     draining: () => draining,
   });
 

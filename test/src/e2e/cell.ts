@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type AgentClient, createAgentClient } from "@toolrunner/agent-sdk";
 import { type Broker, createBroker, type Log, SCOPES, type StoreOptions } from "@toolrunner/broker";
-import { createRunner, type Runner, type Tool, type Transport } from "@toolrunner/runner-sdk";
+import { createRunner, type Runner, type RunnerOptions, type Tool, type Transport } from "@toolrunner/runner-sdk";
 import { connectGrpc, connectWebSocket } from "@toolrunner/runner-sdk/node";
 import { memoryTransport } from "@toolrunner/runner-sdk/testing";
 import { type NatsServer, startNatsServer } from "../kit/nats-server.js";
@@ -35,8 +35,7 @@ export interface RunnerSetting {
   readonly subject?: string;
   readonly runnerId?: string;
   readonly concurrency?: number;
-  readonly authorize?: Parameters<typeof createRunner>[0]["authorize"];
-  readonly journal?: Parameters<typeof createRunner>[0]["journal"];
+  readonly authorize?: NonNullable<RunnerOptions["authorize"]>;
   readonly line?: Line;
 }
 
@@ -148,13 +147,12 @@ function memoryLine(broker: Broker): Line {
   let held = false;
   const severs = new Set<() => void>();
   return {
-    transport: memoryTransport(async () => {
+    transport: memoryTransport((channel, { sever }) => {
       if (held) {
         throw new Error("the line is held");
       }
-      const pair = broker.connectRunner();
-      severs.add(() => pair.sever());
-      return pair.runner;
+      severs.add(sever);
+      broker.serveRunner(channel);
     }),
     cut() {
       for (const sever of severs) {

@@ -120,7 +120,7 @@ export const CALL_SCENARIOS = [
     const runner = await cell.runner({ binding, tools: [tool] });
     const call = await cell.client.call({ toolset: binding, tool: "submit", arguments: {} });
     expect(call).toMatchObject({ state: "submitted", result: { ticket: 7 }, settled_at: null });
-    await runner.settle(call.id, { result: { shipped: true } });
+    await runner.settle(call.id, { kind: "succeeded", result: { shipped: true } });
     const settled = await eventually("the final receipt", async () => {
       const now = await cell.client.get(call.id);
       return now.state === "submitted" ? undefined : now;
@@ -284,7 +284,7 @@ export const CALL_SCENARIOS = [
     expect(early).toMatchObject({ status: 200, body: { state: "cancelled", attempt: 0 } });
     const asked = await cell.http("POST", `/v1/calls/${running.id}/cancel`, { reason: "no longer needed" });
     expect([200, 202]).toContain(asked.status);
-    const cancelled = await cell.client.get(running.id, { waitSeconds: 10 });
+    const cancelled = await cell.client.get(running.id, { waitMs: 10_000 });
     expect(cancelled).toMatchObject({ state: "cancelled", error: { code: "call_cancelled" } });
     expect(reason).toMatchObject({ code: "cancelled" });
     const again = await cell.http("POST", `/v1/calls/${running.id}/cancel`, {});

@@ -154,7 +154,7 @@ export const CATALOG_SCENARIOS = [
     ["R6"],
     "a faulty tool is refused by createRunner, which names it",
     async (cell) => {
-      const transport = memoryTransport(async () => cell.broker.connectRunner().runner);
+      const transport = memoryTransport((channel) => cell.broker.serveRunner(channel));
       const named = (name: string, more: object = {}) =>
         defineTool({ name, description: "A tool.", input: { type: "object" }, run: async () => null, ...more });
       expect(() => createRunner({ transport, binding: "b", tools: [named("twice"), named("twice")] })).toThrow(/twice/);

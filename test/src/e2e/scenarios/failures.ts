@@ -18,7 +18,7 @@ export const FAILURE_SCENARIOS = [
     // The handler ends while there is no session: the receipt has to wait in the journal.
     way.open();
     line.hold(false);
-    expect(await cell.client.get(call.id, { waitSeconds: 20 })).toMatchObject({ state: "succeeded", result: "done", attempt: 1 });
+    expect(await cell.client.get(call.id, { waitMs: 20_000 })).toMatchObject({ state: "succeeded", result: "done", attempt: 1 });
     expect(starts).toBe(1);
   }),
 
@@ -39,7 +39,7 @@ export const FAILURE_SCENARIOS = [
     const first = await cell.runner({ binding, runnerId: "the_one", tools: [echoTool({ by: "first" }).tool] });
     await cell.runner({ binding, runnerId: "the_one", tools: [echoTool({ by: "second" }).tool] });
     await eventually("the first to be refused", () => first.state.kind === "refused");
-    expect(first.state).toMatchObject({ kind: "refused", code: "session_superseded" });
+    expect(first.state).toMatchObject({ kind: "refused", code: "superseded" });
     expect((await cell.client.call({ toolset: binding, tool: "echo", arguments: { text: "x" } })).result).toMatchObject({ by: "second" });
   }),
 
@@ -122,7 +122,7 @@ export const FAILURE_SCENARIOS = [
     const open = gate();
     open.open();
     await cell.runner({ binding, tools: [gatedTool(open, { idempotent: true })] });
-    expect(await cell.client.get(call.id, { waitSeconds: 20 })).toMatchObject({ state: "succeeded", attempt: 2 });
+    expect(await cell.client.get(call.id, { waitMs: 20_000 })).toMatchObject({ state: "succeeded", attempt: 2 });
     const events = await cell.http("GET", `/v1/calls/${call.id}/events`);
     const names = (events.body.data as { event: string }[]).map((event) => event.event);
     expect(names).toContain("lease_lost");
@@ -143,7 +143,7 @@ export const FAILURE_SCENARIOS = [
     open.open();
     await cell.runner({ binding, tools: [gatedTool(open)] });
     expect((await cell.http("POST", `/v1/calls/${call.id}/reconcile`, { outcome: "not_applied", note: "looked" })).status).toBe(200);
-    expect(await cell.client.get(call.id, { waitSeconds: 20 })).toMatchObject({ state: "succeeded", attempt: 2 });
+    expect(await cell.client.get(call.id, { waitMs: 20_000 })).toMatchObject({ state: "succeeded", attempt: 2 });
   }),
 
   scenario(["I10"], "payloads never reach the broker's log", async (cell) => {

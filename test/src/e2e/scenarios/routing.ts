@@ -19,7 +19,7 @@ export const ROUTING_SCENARIOS = [
       return (events.body.data as { event: string }[]).some((event) => event.event === "waiting");
     });
     await cell.runner({ binding, tools: [echoTool({ version: "2", by: "new" }).tool] });
-    const settled = await cell.client.get(call.id, { waitSeconds: 10 });
+    const settled = await cell.client.get(call.id, { waitMs: 10_000 });
     expect(settled).toMatchObject({ state: "succeeded", result: { text: "v2", by: "new" } });
     expect(old.runs()).toBe(0);
   }),
@@ -33,8 +33,8 @@ export const ROUTING_SCENARIOS = [
     const second = await cell.client.start({ toolset: binding, tool: "echo", arguments: { text: "next" } });
     expect(second).toMatchObject({ state: "queued", waiting_for: "capacity" });
     way.open();
-    expect((await cell.client.get(first.id, { waitSeconds: 10 })).state).toBe("succeeded");
-    expect(await cell.client.get(second.id, { waitSeconds: 10 })).toMatchObject({ state: "succeeded", result: { text: "next" } });
+    expect((await cell.client.get(first.id, { waitMs: 10_000 })).state).toBe("succeeded");
+    expect(await cell.client.get(second.id, { waitMs: 10_000 })).toMatchObject({ state: "succeeded", result: { text: "next" } });
   }),
 
   scenario(
