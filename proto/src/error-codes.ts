@@ -1,8 +1,10 @@
 /**
  * Every refusal and failure that crosses a boundary has one code from this closed table.
- * Source of `docs/errors.md`. `http` and `grpc` are null where the code only appears inside a call or a session.
+ * Source of `docs/errors.md`. `http` is null, and there is no gRPC status, where a code only appears inside a call or a session.
  */
+import { GRPC_STATUS, type GrpcStatusName } from "./grpc-status.js";
 
+/** Families of codes; `error.type` of the interface. */
 export type ErrorType =
   | "invalid_request_error"
   | "authentication_error"
@@ -20,9 +22,12 @@ export type ErrorType =
 
 interface ErrorRow {
   readonly type: ErrorType;
+  /** Status of the HTTP answer. */
   readonly http: number | null;
+  /** Whether the same request may succeed later. */
   readonly retryable: boolean;
   readonly meaning: string;
+  /** What the reader should do. */
   readonly action: string;
 }
 
@@ -34,6 +39,7 @@ const row = (type: ErrorType, http: number | null, retryable: boolean, meaning: 
   action,
 });
 
+/** The closed table: every code with its type, HTTP status, meaning and what to do. */
 export const ERROR_CODES = {
   // refused before anything was stored
   body_invalid: row(
@@ -93,6 +99,13 @@ export const ERROR_CODES = {
     false,
     "The call names an ordering key and this broker keeps no lanes.",
     "Leave the field out.",
+  ),
+  upgrade_invalid: row(
+    "invalid_request_error",
+    400,
+    false,
+    "The handshake of a WebSocket has a fault.",
+    "Correct what the message names; offer one of the subprotocols toolrunner.v1.proto and toolrunner.v1.json.",
   ),
   key_missing: row("authentication_error", 401, false, "The request has no key.", "Send Authorization: Bearer KEY."),
   key_invalid: row("authentication_error", 401, false, "The key is wrong, revoked or of another kind.", "Use a valid key."),
@@ -273,8 +286,33 @@ export const ERROR_CODES = {
   ),
 } as const satisfies Record<string, ErrorRow>;
 
+/** A code of the table. */
 export type ErrorCode = keyof typeof ERROR_CODES;
 
+/** gRPC status of each refusal's type; null for types that are never a refusal of a request. */
+export const GRPC_STATUS_OF_ERROR_TYPE = {
+  invalid_request_error: "INVALID_ARGUMENT",
+  authentication_error: "UNAUTHENTICATED",
+  permission_error: "PERMISSION_DENIED",
+  not_found_error: "NOT_FOUND",
+  // ABORTED would ask generic clients to repeat
+  conflict_error: "FAILED_PRECONDITION",
+  // RESOURCE_EXHAUSTED stays apart for what passes by waiting
+  too_large_error: "OUT_OF_RANGE",
+  rate_limit_error: "RESOURCE_EXHAUSTED",
+  unavailable_error: "UNAVAILABLE",
+  internal_error: "INTERNAL",
+  call_error: null,
+  session_error: null,
+} as const satisfies Record<ErrorType, GrpcStatusName | null>;
+
+/** Number of the gRPC status with which a request is refused for `code`; null when `code` never refuses a request. */
+export function grpcStatusOfError(code: ErrorCode): number | null {
+  const name = GRPC_STATUS_OF_ERROR_TYPE[ERROR_CODES[code].type];
+  return name === null ? null : GRPC_STATUS[name];
+}
+
+/** Whether `code` is in the table. */
 export function isErrorCode(code: string): code is ErrorCode {
   return Object.hasOwn(ERROR_CODES, code);
 }

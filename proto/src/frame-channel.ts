@@ -4,8 +4,10 @@
  */
 import type { CloseCode } from "./close-codes.js";
 
+/** What carries the frames; shown in the fleet view. */
 export type TransportName = "websocket_binary" | "websocket_json" | "grpc" | "memory";
 
+/** How a channel ended. */
 export interface ChannelClose {
   /** From the close code table; 1006 when the connection broke without a close. */
   readonly code: number;

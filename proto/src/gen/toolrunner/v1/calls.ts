@@ -406,108 +406,6 @@ export const CreateCallRequest: MessageFns<CreateCallRequest> = {
     }
   },
 
-  fromJSON(object: any): CreateCallRequest {
-    return {
-      toolset: isSet(object.toolset) ? globalThis.String(object.toolset) : "",
-      tool: isSet(object.tool) ? globalThis.String(object.tool) : "",
-      argumentsJson: isSet(object.argumentsJson)
-        ? globalThis.String(object.argumentsJson)
-        : isSet(object.arguments_json)
-        ? globalThis.String(object.arguments_json)
-        : "",
-      toolsetVersion: isSet(object.toolsetVersion)
-        ? globalThis.Number(object.toolsetVersion)
-        : isSet(object.toolset_version)
-        ? globalThis.Number(object.toolset_version)
-        : undefined,
-      agent: isSet(object.agent) ? globalThis.String(object.agent) : undefined,
-      release: isSet(object.release) ? globalThis.Number(object.release) : undefined,
-      subject: isSet(object.subject) ? globalThis.String(object.subject) : undefined,
-      session: isSet(object.session) ? globalThis.String(object.session) : undefined,
-      idempotencyKey: isSet(object.idempotencyKey)
-        ? globalThis.String(object.idempotencyKey)
-        : isSet(object.idempotency_key)
-        ? globalThis.String(object.idempotency_key)
-        : undefined,
-      timeoutSeconds: isSet(object.timeoutSeconds)
-        ? globalThis.Number(object.timeoutSeconds)
-        : isSet(object.timeout_seconds)
-        ? globalThis.Number(object.timeout_seconds)
-        : undefined,
-      waitSeconds: isSet(object.waitSeconds)
-        ? globalThis.Number(object.waitSeconds)
-        : isSet(object.wait_seconds)
-        ? globalThis.Number(object.wait_seconds)
-        : undefined,
-      orderingKey: isSet(object.orderingKey)
-        ? globalThis.String(object.orderingKey)
-        : isSet(object.ordering_key)
-        ? globalThis.String(object.ordering_key)
-        : undefined,
-      priority: isSet(object.priority) ? globalThis.String(object.priority) : undefined,
-      maxAttempts: isSet(object.maxAttempts)
-        ? globalThis.Number(object.maxAttempts)
-        : isSet(object.max_attempts)
-        ? globalThis.Number(object.max_attempts)
-        : undefined,
-      audience: isSet(object.audience) ? globalThis.String(object.audience) : undefined,
-      traceparent: isSet(object.traceparent) ? globalThis.String(object.traceparent) : undefined,
-    };
-  },
-
-  toJSON(message: CreateCallRequest): unknown {
-    const obj: any = {};
-    if (message.toolset !== "") {
-      obj.toolset = message.toolset;
-    }
-    if (message.tool !== "") {
-      obj.tool = message.tool;
-    }
-    if (message.argumentsJson !== "") {
-      obj.argumentsJson = message.argumentsJson;
-    }
-    if (message.toolsetVersion !== undefined) {
-      obj.toolsetVersion = Math.round(message.toolsetVersion);
-    }
-    if (message.agent !== undefined) {
-      obj.agent = message.agent;
-    }
-    if (message.release !== undefined) {
-      obj.release = Math.round(message.release);
-    }
-    if (message.subject !== undefined) {
-      obj.subject = message.subject;
-    }
-    if (message.session !== undefined) {
-      obj.session = message.session;
-    }
-    if (message.idempotencyKey !== undefined) {
-      obj.idempotencyKey = message.idempotencyKey;
-    }
-    if (message.timeoutSeconds !== undefined) {
-      obj.timeoutSeconds = Math.round(message.timeoutSeconds);
-    }
-    if (message.waitSeconds !== undefined) {
-      obj.waitSeconds = floatToJson(message.waitSeconds);
-    }
-    if (message.orderingKey !== undefined) {
-      obj.orderingKey = message.orderingKey;
-    }
-    if (message.priority !== undefined) {
-      obj.priority = message.priority;
-    }
-    if (message.maxAttempts !== undefined) {
-      obj.maxAttempts = Math.round(message.maxAttempts);
-    }
-    if (message.audience !== undefined) {
-      obj.audience = message.audience;
-    }
-    if (message.traceparent !== undefined) {
-      obj.traceparent = message.traceparent;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<CreateCallRequest>, I>>(base?: I): CreateCallRequest {
     return CreateCallRequest.fromPartial(base ?? ({} as any));
   },
@@ -587,24 +485,6 @@ export const CreateCallsRequest: MessageFns<CreateCallsRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): CreateCallsRequest {
-    return {
-      number: isSet(object.number) ? globalThis.Number(object.number) : 0,
-      call: isSet(object.call) ? CreateCallRequest.fromJSON(object.call) : undefined,
-    };
-  },
-
-  toJSON(message: CreateCallsRequest): unknown {
-    const obj: any = {};
-    if (message.number !== 0) {
-      obj.number = Math.round(message.number);
-    }
-    if (message.call !== undefined) {
-      obj.call = CreateCallRequest.toJSON(message.call);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<CreateCallsRequest>, I>>(base?: I): CreateCallsRequest {
@@ -689,30 +569,6 @@ export const CreateCallsResponse: MessageFns<CreateCallsResponse> = {
     }
   },
 
-  fromJSON(object: any): CreateCallsResponse {
-    return {
-      number: isSet(object.number) ? globalThis.Number(object.number) : 0,
-      answer: isSet(object.call)
-        ? { $case: "call", value: Call.fromJSON(object.call) }
-        : isSet(object.error)
-        ? { $case: "error", value: ApiError.fromJSON(object.error) }
-        : undefined,
-    };
-  },
-
-  toJSON(message: CreateCallsResponse): unknown {
-    const obj: any = {};
-    if (message.number !== 0) {
-      obj.number = Math.round(message.number);
-    }
-    if (message.answer?.$case === "call") {
-      obj.call = Call.toJSON(message.answer.value);
-    } else if (message.answer?.$case === "error") {
-      obj.error = ApiError.toJSON(message.answer.value);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<CreateCallsResponse>, I>>(base?: I): CreateCallsResponse {
     return CreateCallsResponse.fromPartial(base ?? ({} as any));
   },
@@ -791,28 +647,6 @@ export const GetCallRequest: MessageFns<GetCallRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): GetCallRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      waitSeconds: isSet(object.waitSeconds)
-        ? globalThis.Number(object.waitSeconds)
-        : isSet(object.wait_seconds)
-        ? globalThis.Number(object.wait_seconds)
-        : undefined,
-    };
-  },
-
-  toJSON(message: GetCallRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.waitSeconds !== undefined) {
-      obj.waitSeconds = floatToJson(message.waitSeconds);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<GetCallRequest>, I>>(base?: I): GetCallRequest {
@@ -969,52 +803,6 @@ export const ListCallsRequest: MessageFns<ListCallsRequest> = {
     }
   },
 
-  fromJSON(object: any): ListCallsRequest {
-    return {
-      state: isSet(object.state) ? globalThis.String(object.state) : undefined,
-      tool: isSet(object.tool) ? globalThis.String(object.tool) : undefined,
-      toolset: isSet(object.toolset) ? globalThis.String(object.toolset) : undefined,
-      binding: isSet(object.binding) ? globalThis.String(object.binding) : undefined,
-      agent: isSet(object.agent) ? globalThis.String(object.agent) : undefined,
-      subject: isSet(object.subject) ? globalThis.String(object.subject) : undefined,
-      session: isSet(object.session) ? globalThis.String(object.session) : undefined,
-      limit: isSet(object.limit) ? globalThis.Number(object.limit) : undefined,
-      page: isSet(object.page) ? globalThis.String(object.page) : undefined,
-    };
-  },
-
-  toJSON(message: ListCallsRequest): unknown {
-    const obj: any = {};
-    if (message.state !== undefined) {
-      obj.state = message.state;
-    }
-    if (message.tool !== undefined) {
-      obj.tool = message.tool;
-    }
-    if (message.toolset !== undefined) {
-      obj.toolset = message.toolset;
-    }
-    if (message.binding !== undefined) {
-      obj.binding = message.binding;
-    }
-    if (message.agent !== undefined) {
-      obj.agent = message.agent;
-    }
-    if (message.subject !== undefined) {
-      obj.subject = message.subject;
-    }
-    if (message.session !== undefined) {
-      obj.session = message.session;
-    }
-    if (message.limit !== undefined) {
-      obj.limit = Math.round(message.limit);
-    }
-    if (message.page !== undefined) {
-      obj.page = message.page;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ListCallsRequest>, I>>(base?: I): ListCallsRequest {
     return ListCallsRequest.fromPartial(base ?? ({} as any));
   },
@@ -1089,28 +877,6 @@ export const ListCallsResponse: MessageFns<ListCallsResponse> = {
     }
   },
 
-  fromJSON(object: any): ListCallsResponse {
-    return {
-      data: globalThis.Array.isArray(object?.data) ? object.data.map((e: any) => Call.fromJSON(e)) : [],
-      nextPage: isSet(object.nextPage)
-        ? globalThis.String(object.nextPage)
-        : isSet(object.next_page)
-        ? globalThis.String(object.next_page)
-        : undefined,
-    };
-  },
-
-  toJSON(message: ListCallsResponse): unknown {
-    const obj: any = {};
-    if (message.data?.length) {
-      obj.data = message.data.map((e) => Call.toJSON(e));
-    }
-    if (message.nextPage !== undefined) {
-      obj.nextPage = message.nextPage;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ListCallsResponse>, I>>(base?: I): ListCallsResponse {
     return ListCallsResponse.fromPartial(base ?? ({} as any));
   },
@@ -1178,28 +944,6 @@ export const ListCallEventsRequest: MessageFns<ListCallEventsRequest> = {
     }
   },
 
-  fromJSON(object: any): ListCallEventsRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      afterSeq: isSet(object.afterSeq)
-        ? globalThis.Number(object.afterSeq)
-        : isSet(object.after_seq)
-        ? globalThis.Number(object.after_seq)
-        : undefined,
-    };
-  },
-
-  toJSON(message: ListCallEventsRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.afterSeq !== undefined) {
-      obj.afterSeq = Math.round(message.afterSeq);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ListCallEventsRequest>, I>>(base?: I): ListCallEventsRequest {
     return ListCallEventsRequest.fromPartial(base ?? ({} as any));
   },
@@ -1254,18 +998,6 @@ export const ListCallEventsResponse: MessageFns<ListCallEventsResponse> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ListCallEventsResponse {
-    return { data: globalThis.Array.isArray(object?.data) ? object.data.map((e: any) => CallEvent.fromJSON(e)) : [] };
-  },
-
-  toJSON(message: ListCallEventsResponse): unknown {
-    const obj: any = {};
-    if (message.data?.length) {
-      obj.data = message.data.map((e) => CallEvent.toJSON(e));
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ListCallEventsResponse>, I>>(base?: I): ListCallEventsResponse {
@@ -1332,28 +1064,6 @@ export const WatchCallRequest: MessageFns<WatchCallRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): WatchCallRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      afterSeq: isSet(object.afterSeq)
-        ? globalThis.Number(object.afterSeq)
-        : isSet(object.after_seq)
-        ? globalThis.Number(object.after_seq)
-        : undefined,
-    };
-  },
-
-  toJSON(message: WatchCallRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.afterSeq !== undefined) {
-      obj.afterSeq = Math.round(message.afterSeq);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<WatchCallRequest>, I>>(base?: I): WatchCallRequest {
@@ -1432,32 +1142,6 @@ export const ReadResultRequest: MessageFns<ReadResultRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ReadResultRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      offset: isSet(object.offset) ? globalThis.Number(object.offset) : undefined,
-      maxBytes: isSet(object.maxBytes)
-        ? globalThis.Number(object.maxBytes)
-        : isSet(object.max_bytes)
-        ? globalThis.Number(object.max_bytes)
-        : undefined,
-    };
-  },
-
-  toJSON(message: ReadResultRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.offset !== undefined) {
-      obj.offset = Math.round(message.offset);
-    }
-    if (message.maxBytes !== undefined) {
-      obj.maxBytes = Math.round(message.maxBytes);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ReadResultRequest>, I>>(base?: I): ReadResultRequest {
@@ -1539,32 +1223,6 @@ export const ReadResultResponse: MessageFns<ReadResultResponse> = {
     }
   },
 
-  fromJSON(object: any): ReadResultResponse {
-    return {
-      text: isSet(object.text) ? globalThis.String(object.text) : "",
-      nextOffset: isSet(object.nextOffset)
-        ? globalThis.Number(object.nextOffset)
-        : isSet(object.next_offset)
-        ? globalThis.Number(object.next_offset)
-        : 0,
-      eof: isSet(object.eof) ? globalThis.Boolean(object.eof) : false,
-    };
-  },
-
-  toJSON(message: ReadResultResponse): unknown {
-    const obj: any = {};
-    if (message.text !== "") {
-      obj.text = message.text;
-    }
-    if (message.nextOffset !== 0) {
-      obj.nextOffset = Math.round(message.nextOffset);
-    }
-    if (message.eof !== false) {
-      obj.eof = message.eof;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ReadResultResponse>, I>>(base?: I): ReadResultResponse {
     return ReadResultResponse.fromPartial(base ?? ({} as any));
   },
@@ -1644,28 +1302,6 @@ export const CancelCallRequest: MessageFns<CancelCallRequest> = {
     }
   },
 
-  fromJSON(object: any): CancelCallRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      mode: isSet(object.mode) ? globalThis.String(object.mode) : undefined,
-      reason: isSet(object.reason) ? globalThis.String(object.reason) : undefined,
-    };
-  },
-
-  toJSON(message: CancelCallRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.mode !== undefined) {
-      obj.mode = message.mode;
-    }
-    if (message.reason !== undefined) {
-      obj.reason = message.reason;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<CancelCallRequest>, I>>(base?: I): CancelCallRequest {
     return CancelCallRequest.fromPartial(base ?? ({} as any));
   },
@@ -1732,24 +1368,6 @@ export const ConfirmCallRequest: MessageFns<ConfirmCallRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ConfirmCallRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      decision: isSet(object.decision) ? globalThis.String(object.decision) : "",
-    };
-  },
-
-  toJSON(message: ConfirmCallRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.decision !== "") {
-      obj.decision = message.decision;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ConfirmCallRequest>, I>>(base?: I): ConfirmCallRequest {
@@ -1839,36 +1457,6 @@ export const ReconcileCallRequest: MessageFns<ReconcileCallRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ReconcileCallRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      outcome: isSet(object.outcome) ? globalThis.String(object.outcome) : "",
-      resultJson: isSet(object.resultJson)
-        ? globalThis.String(object.resultJson)
-        : isSet(object.result_json)
-        ? globalThis.String(object.result_json)
-        : undefined,
-      note: isSet(object.note) ? globalThis.String(object.note) : undefined,
-    };
-  },
-
-  toJSON(message: ReconcileCallRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.outcome !== "") {
-      obj.outcome = message.outcome;
-    }
-    if (message.resultJson !== undefined) {
-      obj.resultJson = message.resultJson;
-    }
-    if (message.note !== undefined) {
-      obj.note = message.note;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ReconcileCallRequest>, I>>(base?: I): ReconcileCallRequest {
@@ -2147,124 +1735,6 @@ export const Call: MessageFns<Call> = {
     }
   },
 
-  fromJSON(object: any): Call {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      state: isSet(object.state) ? globalThis.String(object.state) : "",
-      toolset: isSet(object.toolset) ? globalThis.String(object.toolset) : "",
-      toolsetVersion: isSet(object.toolsetVersion)
-        ? globalThis.Number(object.toolsetVersion)
-        : isSet(object.toolset_version)
-        ? globalThis.Number(object.toolset_version)
-        : 0,
-      tool: isSet(object.tool) ? globalThis.String(object.tool) : "",
-      binding: isSet(object.binding) ? globalThis.String(object.binding) : "",
-      agent: isSet(object.agent) ? globalThis.String(object.agent) : undefined,
-      subject: isSet(object.subject) ? globalThis.String(object.subject) : undefined,
-      session: isSet(object.session) ? globalThis.String(object.session) : undefined,
-      attempt: isSet(object.attempt) ? globalThis.Number(object.attempt) : 0,
-      waitingFor: isSet(object.waitingFor)
-        ? globalThis.String(object.waitingFor)
-        : isSet(object.waiting_for)
-        ? globalThis.String(object.waiting_for)
-        : undefined,
-      createdAt: isSet(object.createdAt)
-        ? globalThis.String(object.createdAt)
-        : isSet(object.created_at)
-        ? globalThis.String(object.created_at)
-        : "",
-      deadlineAt: isSet(object.deadlineAt)
-        ? globalThis.String(object.deadlineAt)
-        : isSet(object.deadline_at)
-        ? globalThis.String(object.deadline_at)
-        : undefined,
-      settledAt: isSet(object.settledAt)
-        ? globalThis.String(object.settledAt)
-        : isSet(object.settled_at)
-        ? globalThis.String(object.settled_at)
-        : undefined,
-      receipt: isSet(object.receipt) ? CallReceipt.fromJSON(object.receipt) : undefined,
-      resultJson: isSet(object.resultJson)
-        ? globalThis.String(object.resultJson)
-        : isSet(object.result_json)
-        ? globalThis.String(object.result_json)
-        : undefined,
-      resultRef: isSet(object.resultRef)
-        ? globalThis.String(object.resultRef)
-        : isSet(object.result_ref)
-        ? globalThis.String(object.result_ref)
-        : undefined,
-      error: isSet(object.error) ? CallError.fromJSON(object.error) : undefined,
-      modelResult: isSet(object.modelResult)
-        ? ModelResult.fromJSON(object.modelResult)
-        : isSet(object.model_result)
-        ? ModelResult.fromJSON(object.model_result)
-        : undefined,
-    };
-  },
-
-  toJSON(message: Call): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.state !== "") {
-      obj.state = message.state;
-    }
-    if (message.toolset !== "") {
-      obj.toolset = message.toolset;
-    }
-    if (message.toolsetVersion !== 0) {
-      obj.toolsetVersion = Math.round(message.toolsetVersion);
-    }
-    if (message.tool !== "") {
-      obj.tool = message.tool;
-    }
-    if (message.binding !== "") {
-      obj.binding = message.binding;
-    }
-    if (message.agent !== undefined) {
-      obj.agent = message.agent;
-    }
-    if (message.subject !== undefined) {
-      obj.subject = message.subject;
-    }
-    if (message.session !== undefined) {
-      obj.session = message.session;
-    }
-    if (message.attempt !== 0) {
-      obj.attempt = Math.round(message.attempt);
-    }
-    if (message.waitingFor !== undefined) {
-      obj.waitingFor = message.waitingFor;
-    }
-    if (message.createdAt !== "") {
-      obj.createdAt = message.createdAt;
-    }
-    if (message.deadlineAt !== undefined) {
-      obj.deadlineAt = message.deadlineAt;
-    }
-    if (message.settledAt !== undefined) {
-      obj.settledAt = message.settledAt;
-    }
-    if (message.receipt !== undefined) {
-      obj.receipt = CallReceipt.toJSON(message.receipt);
-    }
-    if (message.resultJson !== undefined) {
-      obj.resultJson = message.resultJson;
-    }
-    if (message.resultRef !== undefined) {
-      obj.resultRef = message.resultRef;
-    }
-    if (message.error !== undefined) {
-      obj.error = CallError.toJSON(message.error);
-    }
-    if (message.modelResult !== undefined) {
-      obj.modelResult = ModelResult.toJSON(message.modelResult);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Call>, I>>(base?: I): Call {
     return Call.fromPartial(base ?? ({} as any));
   },
@@ -2399,48 +1869,6 @@ export const CallReceipt: MessageFns<CallReceipt> = {
     }
   },
 
-  fromJSON(object: any): CallReceipt {
-    return {
-      attempt: isSet(object.attempt) ? globalThis.Number(object.attempt) : 0,
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      outcome: isSet(object.outcome) ? globalThis.String(object.outcome) : "",
-      runnerId: isSet(object.runnerId)
-        ? globalThis.String(object.runnerId)
-        : isSet(object.runner_id)
-        ? globalThis.String(object.runner_id)
-        : "",
-      receivedAt: isSet(object.receivedAt)
-        ? globalThis.String(object.receivedAt)
-        : isSet(object.received_at)
-        ? globalThis.String(object.received_at)
-        : "",
-      digest: isSet(object.digest) ? globalThis.String(object.digest) : "",
-    };
-  },
-
-  toJSON(message: CallReceipt): unknown {
-    const obj: any = {};
-    if (message.attempt !== 0) {
-      obj.attempt = Math.round(message.attempt);
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.outcome !== "") {
-      obj.outcome = message.outcome;
-    }
-    if (message.runnerId !== "") {
-      obj.runnerId = message.runnerId;
-    }
-    if (message.receivedAt !== "") {
-      obj.receivedAt = message.receivedAt;
-    }
-    if (message.digest !== "") {
-      obj.digest = message.digest;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<CallReceipt>, I>>(base?: I): CallReceipt {
     return CallReceipt.fromPartial(base ?? ({} as any));
   },
@@ -2545,40 +1973,6 @@ export const CallError: MessageFns<CallError> = {
     }
   },
 
-  fromJSON(object: any): CallError {
-    return {
-      code: isSet(object.code) ? globalThis.String(object.code) : "",
-      message: isSet(object.message) ? globalThis.String(object.message) : "",
-      retryable: isSet(object.retryable) ? globalThis.Boolean(object.retryable) : false,
-      retryAfterSeconds: isSet(object.retryAfterSeconds)
-        ? globalThis.Number(object.retryAfterSeconds)
-        : isSet(object.retry_after_seconds)
-        ? globalThis.Number(object.retry_after_seconds)
-        : undefined,
-      details: globalThis.Array.isArray(object?.details) ? object.details.map((e: any) => ErrorDetail.fromJSON(e)) : [],
-    };
-  },
-
-  toJSON(message: CallError): unknown {
-    const obj: any = {};
-    if (message.code !== "") {
-      obj.code = message.code;
-    }
-    if (message.message !== "") {
-      obj.message = message.message;
-    }
-    if (message.retryable !== false) {
-      obj.retryable = message.retryable;
-    }
-    if (message.retryAfterSeconds !== undefined) {
-      obj.retryAfterSeconds = floatToJson(message.retryAfterSeconds);
-    }
-    if (message.details?.length) {
-      obj.details = message.details.map((e) => ErrorDetail.toJSON(e));
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<CallError>, I>>(base?: I): CallError {
     return CallError.fromPartial(base ?? ({} as any));
   },
@@ -2658,28 +2052,6 @@ export const ErrorDetail: MessageFns<ErrorDetail> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ErrorDetail {
-    return {
-      path: isSet(object.path) ? globalThis.String(object.path) : "",
-      expected: isSet(object.expected) ? globalThis.String(object.expected) : "",
-      actual: isSet(object.actual) ? globalThis.String(object.actual) : "",
-    };
-  },
-
-  toJSON(message: ErrorDetail): unknown {
-    const obj: any = {};
-    if (message.path !== "") {
-      obj.path = message.path;
-    }
-    if (message.expected !== "") {
-      obj.expected = message.expected;
-    }
-    if (message.actual !== "") {
-      obj.actual = message.actual;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ErrorDetail>, I>>(base?: I): ErrorDetail {
@@ -2770,40 +2142,6 @@ export const ModelResult: MessageFns<ModelResult> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ModelResult {
-    return {
-      text: isSet(object.text) ? globalThis.String(object.text) : "",
-      bytesBefore: isSet(object.bytesBefore)
-        ? globalThis.Number(object.bytesBefore)
-        : isSet(object.bytes_before)
-        ? globalThis.Number(object.bytes_before)
-        : 0,
-      bytesAfter: isSet(object.bytesAfter)
-        ? globalThis.Number(object.bytesAfter)
-        : isSet(object.bytes_after)
-        ? globalThis.Number(object.bytes_after)
-        : 0,
-      truncated: isSet(object.truncated) ? globalThis.Boolean(object.truncated) : false,
-    };
-  },
-
-  toJSON(message: ModelResult): unknown {
-    const obj: any = {};
-    if (message.text !== "") {
-      obj.text = message.text;
-    }
-    if (message.bytesBefore !== 0) {
-      obj.bytesBefore = Math.round(message.bytesBefore);
-    }
-    if (message.bytesAfter !== 0) {
-      obj.bytesAfter = Math.round(message.bytesAfter);
-    }
-    if (message.truncated !== false) {
-      obj.truncated = message.truncated;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ModelResult>, I>>(base?: I): ModelResult {
@@ -2908,44 +2246,6 @@ export const CallEvent: MessageFns<CallEvent> = {
     }
   },
 
-  fromJSON(object: any): CallEvent {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      seq: isSet(object.seq) ? globalThis.Number(object.seq) : 0,
-      at: isSet(object.at) ? globalThis.String(object.at) : "",
-      event: isSet(object.event) ? globalThis.String(object.event) : "",
-      dataJson: isSet(object.dataJson)
-        ? globalThis.String(object.dataJson)
-        : isSet(object.data_json)
-        ? globalThis.String(object.data_json)
-        : "",
-    };
-  },
-
-  toJSON(message: CallEvent): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.seq !== 0) {
-      obj.seq = Math.round(message.seq);
-    }
-    if (message.at !== "") {
-      obj.at = message.at;
-    }
-    if (message.event !== "") {
-      obj.event = message.event;
-    }
-    if (message.dataJson !== "") {
-      obj.dataJson = message.dataJson;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<CallEvent>, I>>(base?: I): CallEvent {
     return CallEvent.fromPartial(base ?? ({} as any));
   },
@@ -3047,40 +2347,6 @@ export const ApiError: MessageFns<ApiError> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ApiError {
-    return {
-      type: isSet(object.type) ? globalThis.String(object.type) : "",
-      code: isSet(object.code) ? globalThis.String(object.code) : "",
-      message: isSet(object.message) ? globalThis.String(object.message) : "",
-      details: globalThis.Array.isArray(object?.details) ? object.details.map((e: any) => ErrorDetail.fromJSON(e)) : [],
-      requestId: isSet(object.requestId)
-        ? globalThis.String(object.requestId)
-        : isSet(object.request_id)
-        ? globalThis.String(object.request_id)
-        : "",
-    };
-  },
-
-  toJSON(message: ApiError): unknown {
-    const obj: any = {};
-    if (message.type !== "") {
-      obj.type = message.type;
-    }
-    if (message.code !== "") {
-      obj.code = message.code;
-    }
-    if (message.message !== "") {
-      obj.message = message.message;
-    }
-    if (message.details?.length) {
-      obj.details = message.details.map((e) => ErrorDetail.toJSON(e));
-    }
-    if (message.requestId !== "") {
-      obj.requestId = message.requestId;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ApiError>, I>>(base?: I): ApiError {
@@ -3188,10 +2454,6 @@ export const CallsDefinition = {
   },
 } as const;
 
-function floatToJson(value: number | null | undefined): number | string | null | undefined {
-  return typeof value === "number" && !globalThis.Number.isFinite(value) ? globalThis.String(value) : value;
-}
-
 type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
 
 export type DeepPartial<T> = T extends Builtin ? T
@@ -3216,15 +2478,9 @@ function longToNumber(int64: { toString(): string }): number {
   return num;
 }
 
-function isSet(value: any): boolean {
-  return value !== null && value !== undefined;
-}
-
 export interface MessageFns<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;
   decode(input: BinaryReader | Uint8Array, length?: number): T;
-  fromJSON(object: any): T;
-  toJSON(message: T): unknown;
   create<I extends Exact<DeepPartial<T>, I>>(base?: I): T;
   fromPartial<I extends Exact<DeepPartial<T>, I>>(object: I): T;
 }

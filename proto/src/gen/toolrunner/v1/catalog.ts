@@ -194,36 +194,6 @@ export const Binding: MessageFns<Binding> = {
     }
   },
 
-  fromJSON(object: any): Binding {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      name: isSet(object.name) ? globalThis.String(object.name) : "",
-      kind: isSet(object.kind) ? globalThis.String(object.kind) : "",
-      createdAt: isSet(object.createdAt)
-        ? globalThis.String(object.createdAt)
-        : isSet(object.created_at)
-        ? globalThis.String(object.created_at)
-        : "",
-    };
-  },
-
-  toJSON(message: Binding): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.name !== "") {
-      obj.name = message.name;
-    }
-    if (message.kind !== "") {
-      obj.kind = message.kind;
-    }
-    if (message.createdAt !== "") {
-      obj.createdAt = message.createdAt;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Binding>, I>>(base?: I): Binding {
     return Binding.fromPartial(base ?? ({} as any));
   },
@@ -304,28 +274,6 @@ export const PutBindingRequest: MessageFns<PutBindingRequest> = {
     }
   },
 
-  fromJSON(object: any): PutBindingRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      name: isSet(object.name) ? globalThis.String(object.name) : "",
-      kind: isSet(object.kind) ? globalThis.String(object.kind) : "",
-    };
-  },
-
-  toJSON(message: PutBindingRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.name !== "") {
-      obj.name = message.name;
-    }
-    if (message.kind !== "") {
-      obj.kind = message.kind;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<PutBindingRequest>, I>>(base?: I): PutBindingRequest {
     return PutBindingRequest.fromPartial(base ?? ({} as any));
   },
@@ -381,18 +329,6 @@ export const GetBindingRequest: MessageFns<GetBindingRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): GetBindingRequest {
-    return { id: isSet(object.id) ? globalThis.String(object.id) : "" };
-  },
-
-  toJSON(message: GetBindingRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<GetBindingRequest>, I>>(base?: I): GetBindingRequest {
@@ -459,24 +395,6 @@ export const ListBindingsRequest: MessageFns<ListBindingsRequest> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ListBindingsRequest {
-    return {
-      limit: isSet(object.limit) ? globalThis.Number(object.limit) : undefined,
-      page: isSet(object.page) ? globalThis.String(object.page) : undefined,
-    };
-  },
-
-  toJSON(message: ListBindingsRequest): unknown {
-    const obj: any = {};
-    if (message.limit !== undefined) {
-      obj.limit = Math.round(message.limit);
-    }
-    if (message.page !== undefined) {
-      obj.page = message.page;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ListBindingsRequest>, I>>(base?: I): ListBindingsRequest {
@@ -546,28 +464,6 @@ export const ListBindingsResponse: MessageFns<ListBindingsResponse> = {
     }
   },
 
-  fromJSON(object: any): ListBindingsResponse {
-    return {
-      data: globalThis.Array.isArray(object?.data) ? object.data.map((e: any) => Binding.fromJSON(e)) : [],
-      nextPage: isSet(object.nextPage)
-        ? globalThis.String(object.nextPage)
-        : isSet(object.next_page)
-        ? globalThis.String(object.next_page)
-        : undefined,
-    };
-  },
-
-  toJSON(message: ListBindingsResponse): unknown {
-    const obj: any = {};
-    if (message.data?.length) {
-      obj.data = message.data.map((e) => Binding.toJSON(e));
-    }
-    if (message.nextPage !== undefined) {
-      obj.nextPage = message.nextPage;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ListBindingsResponse>, I>>(base?: I): ListBindingsResponse {
     return ListBindingsResponse.fromPartial(base ?? ({} as any));
   },
@@ -622,24 +518,6 @@ export const Tool: MessageFns<Tool> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Tool {
-    return {
-      toolJson: isSet(object.toolJson)
-        ? globalThis.String(object.toolJson)
-        : isSet(object.tool_json)
-        ? globalThis.String(object.tool_json)
-        : "",
-    };
-  },
-
-  toJSON(message: Tool): unknown {
-    const obj: any = {};
-    if (message.toolJson !== "") {
-      obj.toolJson = message.toolJson;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Tool>, I>>(base?: I): Tool {
@@ -741,44 +619,6 @@ export const Toolset: MessageFns<Toolset> = {
     }
   },
 
-  fromJSON(object: any): Toolset {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      version: isSet(object.version) ? globalThis.Number(object.version) : 0,
-      contentHash: isSet(object.contentHash)
-        ? globalThis.String(object.contentHash)
-        : isSet(object.content_hash)
-        ? globalThis.String(object.content_hash)
-        : "",
-      createdAt: isSet(object.createdAt)
-        ? globalThis.String(object.createdAt)
-        : isSet(object.created_at)
-        ? globalThis.String(object.created_at)
-        : "",
-      tools: globalThis.Array.isArray(object?.tools) ? object.tools.map((e: any) => Tool.fromJSON(e)) : [],
-    };
-  },
-
-  toJSON(message: Toolset): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.version !== 0) {
-      obj.version = Math.round(message.version);
-    }
-    if (message.contentHash !== "") {
-      obj.contentHash = message.contentHash;
-    }
-    if (message.createdAt !== "") {
-      obj.createdAt = message.createdAt;
-    }
-    if (message.tools?.length) {
-      obj.tools = message.tools.map((e) => Tool.toJSON(e));
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Toolset>, I>>(base?: I): Toolset {
     return Toolset.fromPartial(base ?? ({} as any));
   },
@@ -871,40 +711,6 @@ export const PutToolsetRequest: MessageFns<PutToolsetRequest> = {
     }
   },
 
-  fromJSON(object: any): PutToolsetRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      baseVersion: isSet(object.baseVersion)
-        ? globalThis.Number(object.baseVersion)
-        : isSet(object.base_version)
-        ? globalThis.Number(object.base_version)
-        : 0,
-      tools: globalThis.Array.isArray(object?.tools) ? object.tools.map((e: any) => Tool.fromJSON(e)) : [],
-      idempotencyKey: isSet(object.idempotencyKey)
-        ? globalThis.String(object.idempotencyKey)
-        : isSet(object.idempotency_key)
-        ? globalThis.String(object.idempotency_key)
-        : undefined,
-    };
-  },
-
-  toJSON(message: PutToolsetRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.baseVersion !== 0) {
-      obj.baseVersion = Math.round(message.baseVersion);
-    }
-    if (message.tools?.length) {
-      obj.tools = message.tools.map((e) => Tool.toJSON(e));
-    }
-    if (message.idempotencyKey !== undefined) {
-      obj.idempotencyKey = message.idempotencyKey;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<PutToolsetRequest>, I>>(base?: I): PutToolsetRequest {
     return PutToolsetRequest.fromPartial(base ?? ({} as any));
   },
@@ -974,24 +780,6 @@ export const GetToolsetRequest: MessageFns<GetToolsetRequest> = {
     }
   },
 
-  fromJSON(object: any): GetToolsetRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      version: isSet(object.version) ? globalThis.Number(object.version) : undefined,
-    };
-  },
-
-  toJSON(message: GetToolsetRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.version !== undefined) {
-      obj.version = Math.round(message.version);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<GetToolsetRequest>, I>>(base?: I): GetToolsetRequest {
     return GetToolsetRequest.fromPartial(base ?? ({} as any));
   },
@@ -1059,24 +847,6 @@ export const ListToolsetsRequest: MessageFns<ListToolsetsRequest> = {
     }
   },
 
-  fromJSON(object: any): ListToolsetsRequest {
-    return {
-      limit: isSet(object.limit) ? globalThis.Number(object.limit) : undefined,
-      page: isSet(object.page) ? globalThis.String(object.page) : undefined,
-    };
-  },
-
-  toJSON(message: ListToolsetsRequest): unknown {
-    const obj: any = {};
-    if (message.limit !== undefined) {
-      obj.limit = Math.round(message.limit);
-    }
-    if (message.page !== undefined) {
-      obj.page = message.page;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ListToolsetsRequest>, I>>(base?: I): ListToolsetsRequest {
     return ListToolsetsRequest.fromPartial(base ?? ({} as any));
   },
@@ -1142,28 +912,6 @@ export const ListToolsetsResponse: MessageFns<ListToolsetsResponse> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ListToolsetsResponse {
-    return {
-      data: globalThis.Array.isArray(object?.data) ? object.data.map((e: any) => Toolset.fromJSON(e)) : [],
-      nextPage: isSet(object.nextPage)
-        ? globalThis.String(object.nextPage)
-        : isSet(object.next_page)
-        ? globalThis.String(object.next_page)
-        : undefined,
-    };
-  },
-
-  toJSON(message: ListToolsetsResponse): unknown {
-    const obj: any = {};
-    if (message.data?.length) {
-      obj.data = message.data.map((e) => Toolset.toJSON(e));
-    }
-    if (message.nextPage !== undefined) {
-      obj.nextPage = message.nextPage;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ListToolsetsResponse>, I>>(base?: I): ListToolsetsResponse {
@@ -1244,28 +992,6 @@ export const ListToolsetVersionsRequest: MessageFns<ListToolsetVersionsRequest> 
     }
   },
 
-  fromJSON(object: any): ListToolsetVersionsRequest {
-    return {
-      id: isSet(object.id) ? globalThis.String(object.id) : "",
-      limit: isSet(object.limit) ? globalThis.Number(object.limit) : undefined,
-      page: isSet(object.page) ? globalThis.String(object.page) : undefined,
-    };
-  },
-
-  toJSON(message: ListToolsetVersionsRequest): unknown {
-    const obj: any = {};
-    if (message.id !== "") {
-      obj.id = message.id;
-    }
-    if (message.limit !== undefined) {
-      obj.limit = Math.round(message.limit);
-    }
-    if (message.page !== undefined) {
-      obj.page = message.page;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ListToolsetVersionsRequest>, I>>(base?: I): ListToolsetVersionsRequest {
     return ListToolsetVersionsRequest.fromPartial(base ?? ({} as any));
   },
@@ -1332,28 +1058,6 @@ export const ListToolsetVersionsResponse: MessageFns<ListToolsetVersionsResponse
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ListToolsetVersionsResponse {
-    return {
-      data: globalThis.Array.isArray(object?.data) ? object.data.map((e: any) => Toolset.fromJSON(e)) : [],
-      nextPage: isSet(object.nextPage)
-        ? globalThis.String(object.nextPage)
-        : isSet(object.next_page)
-        ? globalThis.String(object.next_page)
-        : undefined,
-    };
-  },
-
-  toJSON(message: ListToolsetVersionsResponse): unknown {
-    const obj: any = {};
-    if (message.data?.length) {
-      obj.data = message.data.map((e) => Toolset.toJSON(e));
-    }
-    if (message.nextPage !== undefined) {
-      obj.nextPage = message.nextPage;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ListToolsetVersionsResponse>, I>>(base?: I): ListToolsetVersionsResponse {
@@ -1423,24 +1127,6 @@ export const ListRunnersRequest: MessageFns<ListRunnersRequest> = {
     }
   },
 
-  fromJSON(object: any): ListRunnersRequest {
-    return {
-      limit: isSet(object.limit) ? globalThis.Number(object.limit) : undefined,
-      page: isSet(object.page) ? globalThis.String(object.page) : undefined,
-    };
-  },
-
-  toJSON(message: ListRunnersRequest): unknown {
-    const obj: any = {};
-    if (message.limit !== undefined) {
-      obj.limit = Math.round(message.limit);
-    }
-    if (message.page !== undefined) {
-      obj.page = message.page;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ListRunnersRequest>, I>>(base?: I): ListRunnersRequest {
     return ListRunnersRequest.fromPartial(base ?? ({} as any));
   },
@@ -1506,28 +1192,6 @@ export const ListRunnersResponse: MessageFns<ListRunnersResponse> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ListRunnersResponse {
-    return {
-      data: globalThis.Array.isArray(object?.data) ? object.data.map((e: any) => Runner.fromJSON(e)) : [],
-      nextPage: isSet(object.nextPage)
-        ? globalThis.String(object.nextPage)
-        : isSet(object.next_page)
-        ? globalThis.String(object.next_page)
-        : undefined,
-    };
-  },
-
-  toJSON(message: ListRunnersResponse): unknown {
-    const obj: any = {};
-    if (message.data?.length) {
-      obj.data = message.data.map((e) => Runner.toJSON(e));
-    }
-    if (message.nextPage !== undefined) {
-      obj.nextPage = message.nextPage;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ListRunnersResponse>, I>>(base?: I): ListRunnersResponse {
@@ -1708,82 +1372,6 @@ export const Runner: MessageFns<Runner> = {
     }
   },
 
-  fromJSON(object: any): Runner {
-    return {
-      runnerId: isSet(object.runnerId)
-        ? globalThis.String(object.runnerId)
-        : isSet(object.runner_id)
-        ? globalThis.String(object.runner_id)
-        : "",
-      binding: isSet(object.binding) ? globalThis.String(object.binding) : "",
-      subject: isSet(object.subject) ? globalThis.String(object.subject) : undefined,
-      brokerId: isSet(object.brokerId)
-        ? globalThis.String(object.brokerId)
-        : isSet(object.broker_id)
-        ? globalThis.String(object.broker_id)
-        : "",
-      sessionEpoch: isSet(object.sessionEpoch)
-        ? globalThis.Number(object.sessionEpoch)
-        : isSet(object.session_epoch)
-        ? globalThis.Number(object.session_epoch)
-        : 0,
-      transport: isSet(object.transport) ? globalThis.String(object.transport) : "",
-      sdk: isSet(object.sdk) ? globalThis.String(object.sdk) : "",
-      connectedAt: isSet(object.connectedAt)
-        ? globalThis.String(object.connectedAt)
-        : isSet(object.connected_at)
-        ? globalThis.String(object.connected_at)
-        : "",
-      slots: isSet(object.slots) ? globalThis.Number(object.slots) : 0,
-      grantsHeld: isSet(object.grantsHeld)
-        ? globalThis.Number(object.grantsHeld)
-        : isSet(object.grants_held)
-        ? globalThis.Number(object.grants_held)
-        : 0,
-      handlers: globalThis.Array.isArray(object?.handlers)
-        ? object.handlers.map((e: any) => RunnerHandler.fromJSON(e))
-        : [],
-    };
-  },
-
-  toJSON(message: Runner): unknown {
-    const obj: any = {};
-    if (message.runnerId !== "") {
-      obj.runnerId = message.runnerId;
-    }
-    if (message.binding !== "") {
-      obj.binding = message.binding;
-    }
-    if (message.subject !== undefined) {
-      obj.subject = message.subject;
-    }
-    if (message.brokerId !== "") {
-      obj.brokerId = message.brokerId;
-    }
-    if (message.sessionEpoch !== 0) {
-      obj.sessionEpoch = Math.round(message.sessionEpoch);
-    }
-    if (message.transport !== "") {
-      obj.transport = message.transport;
-    }
-    if (message.sdk !== "") {
-      obj.sdk = message.sdk;
-    }
-    if (message.connectedAt !== "") {
-      obj.connectedAt = message.connectedAt;
-    }
-    if (message.slots !== 0) {
-      obj.slots = Math.round(message.slots);
-    }
-    if (message.grantsHeld !== 0) {
-      obj.grantsHeld = Math.round(message.grantsHeld);
-    }
-    if (message.handlers?.length) {
-      obj.handlers = message.handlers.map((e) => RunnerHandler.toJSON(e));
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Runner>, I>>(base?: I): Runner {
     return Runner.fromPartial(base ?? ({} as any));
   },
@@ -1880,32 +1468,6 @@ export const RunnerHandler: MessageFns<RunnerHandler> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): RunnerHandler {
-    return {
-      tool: isSet(object.tool) ? globalThis.String(object.tool) : "",
-      version: isSet(object.version) ? globalThis.String(object.version) : "",
-      idempotent: isSet(object.idempotent) ? globalThis.Boolean(object.idempotent) : false,
-      cancellable: isSet(object.cancellable) ? globalThis.Boolean(object.cancellable) : false,
-    };
-  },
-
-  toJSON(message: RunnerHandler): unknown {
-    const obj: any = {};
-    if (message.tool !== "") {
-      obj.tool = message.tool;
-    }
-    if (message.version !== "") {
-      obj.version = message.version;
-    }
-    if (message.idempotent !== false) {
-      obj.idempotent = message.idempotent;
-    }
-    if (message.cancellable !== false) {
-      obj.cancellable = message.cancellable;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<RunnerHandler>, I>>(base?: I): RunnerHandler {
@@ -2027,15 +1589,9 @@ function longToNumber(int64: { toString(): string }): number {
   return num;
 }
 
-function isSet(value: any): boolean {
-  return value !== null && value !== undefined;
-}
-
 export interface MessageFns<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;
   decode(input: BinaryReader | Uint8Array, length?: number): T;
-  fromJSON(object: any): T;
-  toJSON(message: T): unknown;
   create<I extends Exact<DeepPartial<T>, I>>(base?: I): T;
   fromPartial<I extends Exact<DeepPartial<T>, I>>(object: I): T;
 }

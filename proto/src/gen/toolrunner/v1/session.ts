@@ -20,43 +20,6 @@ export enum Visibility {
   UNRECOGNIZED = -1,
 }
 
-export function visibilityFromJSON(object: any): Visibility {
-  switch (object) {
-    case 0:
-    case "VISIBILITY_UNSPECIFIED":
-      return Visibility.UNSPECIFIED;
-    case 1:
-    case "VISIBILITY_VISIBLE":
-      return Visibility.VISIBLE;
-    case 2:
-    case "VISIBILITY_HIDDEN":
-      return Visibility.HIDDEN;
-    case 3:
-    case "VISIBILITY_UNKNOWN":
-      return Visibility.UNKNOWN;
-    case -1:
-    case "UNRECOGNIZED":
-    default:
-      return Visibility.UNRECOGNIZED;
-  }
-}
-
-export function visibilityToJSON(object: Visibility): string {
-  switch (object) {
-    case Visibility.UNSPECIFIED:
-      return "VISIBILITY_UNSPECIFIED";
-    case Visibility.VISIBLE:
-      return "VISIBILITY_VISIBLE";
-    case Visibility.HIDDEN:
-      return "VISIBILITY_HIDDEN";
-    case Visibility.UNKNOWN:
-      return "VISIBILITY_UNKNOWN";
-    case Visibility.UNRECOGNIZED:
-    default:
-      return "UNRECOGNIZED";
-  }
-}
-
 export enum GrantPhase {
   UNSPECIFIED = 0,
   /**
@@ -73,48 +36,6 @@ export enum GrantPhase {
   UNRECOGNIZED = -1,
 }
 
-export function grantPhaseFromJSON(object: any): GrantPhase {
-  switch (object) {
-    case 0:
-    case "GRANT_PHASE_UNSPECIFIED":
-      return GrantPhase.UNSPECIFIED;
-    case 1:
-    case "GRANT_PHASE_NOT_STARTED":
-      return GrantPhase.NOT_STARTED;
-    case 2:
-    case "GRANT_PHASE_RUNNING":
-      return GrantPhase.RUNNING;
-    case 3:
-    case "GRANT_PHASE_OUTCOME_UNKNOWN":
-      return GrantPhase.OUTCOME_UNKNOWN;
-    case 4:
-    case "GRANT_PHASE_FINISHED":
-      return GrantPhase.FINISHED;
-    case -1:
-    case "UNRECOGNIZED":
-    default:
-      return GrantPhase.UNRECOGNIZED;
-  }
-}
-
-export function grantPhaseToJSON(object: GrantPhase): string {
-  switch (object) {
-    case GrantPhase.UNSPECIFIED:
-      return "GRANT_PHASE_UNSPECIFIED";
-    case GrantPhase.NOT_STARTED:
-      return "GRANT_PHASE_NOT_STARTED";
-    case GrantPhase.RUNNING:
-      return "GRANT_PHASE_RUNNING";
-    case GrantPhase.OUTCOME_UNKNOWN:
-      return "GRANT_PHASE_OUTCOME_UNKNOWN";
-    case GrantPhase.FINISHED:
-      return "GRANT_PHASE_FINISHED";
-    case GrantPhase.UNRECOGNIZED:
-    default:
-      return "UNRECOGNIZED";
-  }
-}
-
 export enum DeclineReason {
   UNSPECIFIED = 0,
   /** UNAVAILABLE - Route elsewhere; uses up no attempt. */
@@ -122,38 +43,6 @@ export enum DeclineReason {
   /** FORBIDDEN - The product does not allow this call: settles as denied. */
   FORBIDDEN = 2,
   UNRECOGNIZED = -1,
-}
-
-export function declineReasonFromJSON(object: any): DeclineReason {
-  switch (object) {
-    case 0:
-    case "DECLINE_REASON_UNSPECIFIED":
-      return DeclineReason.UNSPECIFIED;
-    case 1:
-    case "DECLINE_REASON_UNAVAILABLE":
-      return DeclineReason.UNAVAILABLE;
-    case 2:
-    case "DECLINE_REASON_FORBIDDEN":
-      return DeclineReason.FORBIDDEN;
-    case -1:
-    case "UNRECOGNIZED":
-    default:
-      return DeclineReason.UNRECOGNIZED;
-  }
-}
-
-export function declineReasonToJSON(object: DeclineReason): string {
-  switch (object) {
-    case DeclineReason.UNSPECIFIED:
-      return "DECLINE_REASON_UNSPECIFIED";
-    case DeclineReason.UNAVAILABLE:
-      return "DECLINE_REASON_UNAVAILABLE";
-    case DeclineReason.FORBIDDEN:
-      return "DECLINE_REASON_FORBIDDEN";
-    case DeclineReason.UNRECOGNIZED:
-    default:
-      return "UNRECOGNIZED";
-  }
 }
 
 export enum ReceiptDisposition {
@@ -165,91 +54,12 @@ export enum ReceiptDisposition {
   UNRECOGNIZED = -1,
 }
 
-export function receiptDispositionFromJSON(object: any): ReceiptDisposition {
-  switch (object) {
-    case 0:
-    case "RECEIPT_DISPOSITION_UNSPECIFIED":
-      return ReceiptDisposition.UNSPECIFIED;
-    case 1:
-    case "RECEIPT_DISPOSITION_SETTLED":
-      return ReceiptDisposition.SETTLED;
-    case 2:
-    case "RECEIPT_DISPOSITION_REPEATED":
-      return ReceiptDisposition.REPEATED;
-    case 3:
-    case "RECEIPT_DISPOSITION_EVIDENCE":
-      return ReceiptDisposition.EVIDENCE;
-    case 4:
-    case "RECEIPT_DISPOSITION_EXPIRED":
-      return ReceiptDisposition.EXPIRED;
-    case -1:
-    case "UNRECOGNIZED":
-    default:
-      return ReceiptDisposition.UNRECOGNIZED;
-  }
-}
-
-export function receiptDispositionToJSON(object: ReceiptDisposition): string {
-  switch (object) {
-    case ReceiptDisposition.UNSPECIFIED:
-      return "RECEIPT_DISPOSITION_UNSPECIFIED";
-    case ReceiptDisposition.SETTLED:
-      return "RECEIPT_DISPOSITION_SETTLED";
-    case ReceiptDisposition.REPEATED:
-      return "RECEIPT_DISPOSITION_REPEATED";
-    case ReceiptDisposition.EVIDENCE:
-      return "RECEIPT_DISPOSITION_EVIDENCE";
-    case ReceiptDisposition.EXPIRED:
-      return "RECEIPT_DISPOSITION_EXPIRED";
-    case ReceiptDisposition.UNRECOGNIZED:
-    default:
-      return "UNRECOGNIZED";
-  }
-}
-
 export enum CancelLevel {
   UNSPECIFIED = 0,
   DELIVERED = 1,
   STOPPED = 2,
   IGNORED = 3,
   UNRECOGNIZED = -1,
-}
-
-export function cancelLevelFromJSON(object: any): CancelLevel {
-  switch (object) {
-    case 0:
-    case "CANCEL_LEVEL_UNSPECIFIED":
-      return CancelLevel.UNSPECIFIED;
-    case 1:
-    case "CANCEL_LEVEL_DELIVERED":
-      return CancelLevel.DELIVERED;
-    case 2:
-    case "CANCEL_LEVEL_STOPPED":
-      return CancelLevel.STOPPED;
-    case 3:
-    case "CANCEL_LEVEL_IGNORED":
-      return CancelLevel.IGNORED;
-    case -1:
-    case "UNRECOGNIZED":
-    default:
-      return CancelLevel.UNRECOGNIZED;
-  }
-}
-
-export function cancelLevelToJSON(object: CancelLevel): string {
-  switch (object) {
-    case CancelLevel.UNSPECIFIED:
-      return "CANCEL_LEVEL_UNSPECIFIED";
-    case CancelLevel.DELIVERED:
-      return "CANCEL_LEVEL_DELIVERED";
-    case CancelLevel.STOPPED:
-      return "CANCEL_LEVEL_STOPPED";
-    case CancelLevel.IGNORED:
-      return "CANCEL_LEVEL_IGNORED";
-    case CancelLevel.UNRECOGNIZED:
-    default:
-      return "UNRECOGNIZED";
-  }
 }
 
 /** A frame from a runner to its broker. */
@@ -480,6 +290,12 @@ export interface ReceiptAck {
 
 export interface Ping {
   number: number;
+  /**
+   * Number of the newest ping answer that the broker has, 0 when it has none of
+   * this session: the runner counts the leases of the grants that the answer
+   * listed from when it sent it.
+   */
+  acknowledged: number;
 }
 
 /** Answers a ping with everything that the runner holds. */
@@ -733,80 +549,6 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
     }
   },
 
-  fromJSON(object: any): RunnerFrame {
-    return {
-      frame: isSet(object.hello)
-        ? { $case: "hello", value: Hello.fromJSON(object.hello) }
-        : isSet(object.claim)
-        ? { $case: "claim", value: Claim.fromJSON(object.claim) }
-        : isSet(object.decline)
-        ? { $case: "decline", value: Decline.fromJSON(object.decline) }
-        : isSet(object.started)
-        ? { $case: "started", value: Started.fromJSON(object.started) }
-        : isSet(object.progress)
-        ? { $case: "progress", value: Progress.fromJSON(object.progress) }
-        : isSet(object.receipt)
-        ? { $case: "receipt", value: Receipt.fromJSON(object.receipt) }
-        : isSet(object.pong)
-        ? { $case: "pong", value: Pong.fromJSON(object.pong) }
-        : isSet(object.cancelAnswer)
-        ? { $case: "cancelAnswer", value: CancelAnswer.fromJSON(object.cancelAnswer) }
-        : isSet(object.cancel_answer)
-        ? { $case: "cancelAnswer", value: CancelAnswer.fromJSON(object.cancel_answer) }
-        : isSet(object.revokeAnswer)
-        ? { $case: "revokeAnswer", value: RevokeAnswer.fromJSON(object.revokeAnswer) }
-        : isSet(object.revoke_answer)
-        ? { $case: "revokeAnswer", value: RevokeAnswer.fromJSON(object.revoke_answer) }
-        : isSet(object.drain)
-        ? { $case: "drain", value: Drain.fromJSON(object.drain) }
-        : isSet(object.toolDefinitions)
-        ? { $case: "toolDefinitions", value: ToolDefinitions.fromJSON(object.toolDefinitions) }
-        : isSet(object.tool_definitions)
-        ? { $case: "toolDefinitions", value: ToolDefinitions.fromJSON(object.tool_definitions) }
-        : isSet(object.instanceState)
-        ? { $case: "instanceState", value: InstanceState.fromJSON(object.instanceState) }
-        : isSet(object.instance_state)
-        ? { $case: "instanceState", value: InstanceState.fromJSON(object.instance_state) }
-        : isSet(object.protocolFault)
-        ? { $case: "protocolFault", value: ProtocolFault.fromJSON(object.protocolFault) }
-        : isSet(object.protocol_fault)
-        ? { $case: "protocolFault", value: ProtocolFault.fromJSON(object.protocol_fault) }
-        : undefined,
-    };
-  },
-
-  toJSON(message: RunnerFrame): unknown {
-    const obj: any = {};
-    if (message.frame?.$case === "hello") {
-      obj.hello = Hello.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "claim") {
-      obj.claim = Claim.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "decline") {
-      obj.decline = Decline.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "started") {
-      obj.started = Started.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "progress") {
-      obj.progress = Progress.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "receipt") {
-      obj.receipt = Receipt.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "pong") {
-      obj.pong = Pong.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "cancelAnswer") {
-      obj.cancelAnswer = CancelAnswer.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "revokeAnswer") {
-      obj.revokeAnswer = RevokeAnswer.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "drain") {
-      obj.drain = Drain.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "toolDefinitions") {
-      obj.toolDefinitions = ToolDefinitions.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "instanceState") {
-      obj.instanceState = InstanceState.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "protocolFault") {
-      obj.protocolFault = ProtocolFault.toJSON(message.frame.value);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<RunnerFrame>, I>>(base?: I): RunnerFrame {
     return RunnerFrame.fromPartial(base ?? ({} as any));
   },
@@ -1029,58 +771,6 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): BrokerFrame {
-    return {
-      frame: isSet(object.welcome)
-        ? { $case: "welcome", value: Welcome.fromJSON(object.welcome) }
-        : isSet(object.refusal)
-        ? { $case: "refusal", value: Refusal.fromJSON(object.refusal) }
-        : isSet(object.grant)
-        ? { $case: "grant", value: Grant.fromJSON(object.grant) }
-        : isSet(object.cancel)
-        ? { $case: "cancel", value: Cancel.fromJSON(object.cancel) }
-        : isSet(object.revoke)
-        ? { $case: "revoke", value: Revoke.fromJSON(object.revoke) }
-        : isSet(object.receiptAck)
-        ? { $case: "receiptAck", value: ReceiptAck.fromJSON(object.receiptAck) }
-        : isSet(object.receipt_ack)
-        ? { $case: "receiptAck", value: ReceiptAck.fromJSON(object.receipt_ack) }
-        : isSet(object.ping)
-        ? { $case: "ping", value: Ping.fromJSON(object.ping) }
-        : isSet(object.drain)
-        ? { $case: "drain", value: Drain.fromJSON(object.drain) }
-        : isSet(object.protocolFault)
-        ? { $case: "protocolFault", value: ProtocolFault.fromJSON(object.protocolFault) }
-        : isSet(object.protocol_fault)
-        ? { $case: "protocolFault", value: ProtocolFault.fromJSON(object.protocol_fault) }
-        : undefined,
-    };
-  },
-
-  toJSON(message: BrokerFrame): unknown {
-    const obj: any = {};
-    if (message.frame?.$case === "welcome") {
-      obj.welcome = Welcome.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "refusal") {
-      obj.refusal = Refusal.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "grant") {
-      obj.grant = Grant.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "cancel") {
-      obj.cancel = Cancel.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "revoke") {
-      obj.revoke = Revoke.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "receiptAck") {
-      obj.receiptAck = ReceiptAck.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "ping") {
-      obj.ping = Ping.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "drain") {
-      obj.drain = Drain.toJSON(message.frame.value);
-    } else if (message.frame?.$case === "protocolFault") {
-      obj.protocolFault = ProtocolFault.toJSON(message.frame.value);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<BrokerFrame>, I>>(base?: I): BrokerFrame {
@@ -1341,92 +1031,6 @@ export const Hello: MessageFns<Hello> = {
     }
   },
 
-  fromJSON(object: any): Hello {
-    return {
-      protocolVersions: globalThis.Array.isArray(object?.protocolVersions)
-        ? object.protocolVersions.map((e: any) => globalThis.Number(e))
-        : globalThis.Array.isArray(object?.protocol_versions)
-        ? object.protocol_versions.map((e: any) => globalThis.Number(e))
-        : [],
-      sdkName: isSet(object.sdkName)
-        ? globalThis.String(object.sdkName)
-        : isSet(object.sdk_name)
-        ? globalThis.String(object.sdk_name)
-        : "",
-      sdkVersion: isSet(object.sdkVersion)
-        ? globalThis.String(object.sdkVersion)
-        : isSet(object.sdk_version)
-        ? globalThis.String(object.sdk_version)
-        : "",
-      runnerId: isSet(object.runnerId)
-        ? globalThis.String(object.runnerId)
-        : isSet(object.runner_id)
-        ? globalThis.String(object.runner_id)
-        : "",
-      binding: isSet(object.binding) ? globalThis.String(object.binding) : "",
-      subject: isSet(object.subject) ? globalThis.String(object.subject) : "",
-      credential: isSet(object.credential) ? globalThis.String(object.credential) : "",
-      journalId: isSet(object.journalId)
-        ? globalThis.String(object.journalId)
-        : isSet(object.journal_id)
-        ? globalThis.String(object.journal_id)
-        : "",
-      instanceState: isSet(object.instanceState)
-        ? InstanceState.fromJSON(object.instanceState)
-        : isSet(object.instance_state)
-        ? InstanceState.fromJSON(object.instance_state)
-        : undefined,
-      handlers: globalThis.Array.isArray(object?.handlers)
-        ? object.handlers.map((e: any) => HandlerDeclaration.fromJSON(e))
-        : [],
-      slots: isSet(object.slots) ? globalThis.Number(object.slots) : 0,
-      held: globalThis.Array.isArray(object?.held)
-        ? object.held.map((e: any) => HeldGrant.fromJSON(e))
-        : [],
-    };
-  },
-
-  toJSON(message: Hello): unknown {
-    const obj: any = {};
-    if (message.protocolVersions?.length) {
-      obj.protocolVersions = message.protocolVersions.map((e) => Math.round(e));
-    }
-    if (message.sdkName !== "") {
-      obj.sdkName = message.sdkName;
-    }
-    if (message.sdkVersion !== "") {
-      obj.sdkVersion = message.sdkVersion;
-    }
-    if (message.runnerId !== "") {
-      obj.runnerId = message.runnerId;
-    }
-    if (message.binding !== "") {
-      obj.binding = message.binding;
-    }
-    if (message.subject !== "") {
-      obj.subject = message.subject;
-    }
-    if (message.credential !== "") {
-      obj.credential = message.credential;
-    }
-    if (message.journalId !== "") {
-      obj.journalId = message.journalId;
-    }
-    if (message.instanceState !== undefined) {
-      obj.instanceState = InstanceState.toJSON(message.instanceState);
-    }
-    if (message.handlers?.length) {
-      obj.handlers = message.handlers.map((e) => HandlerDeclaration.toJSON(e));
-    }
-    if (message.slots !== 0) {
-      obj.slots = Math.round(message.slots);
-    }
-    if (message.held?.length) {
-      obj.held = message.held.map((e) => HeldGrant.toJSON(e));
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Hello>, I>>(base?: I): Hello {
     return Hello.fromPartial(base ?? ({} as any));
   },
@@ -1539,40 +1143,6 @@ export const HandlerDeclaration: MessageFns<HandlerDeclaration> = {
     }
   },
 
-  fromJSON(object: any): HandlerDeclaration {
-    return {
-      tool: isSet(object.tool) ? globalThis.String(object.tool) : "",
-      version: isSet(object.version) ? globalThis.String(object.version) : "",
-      idempotent: isSet(object.idempotent) ? globalThis.Boolean(object.idempotent) : false,
-      cancellable: isSet(object.cancellable) ? globalThis.Boolean(object.cancellable) : false,
-      readOnly: isSet(object.readOnly)
-        ? globalThis.Boolean(object.readOnly)
-        : isSet(object.read_only)
-        ? globalThis.Boolean(object.read_only)
-        : false,
-    };
-  },
-
-  toJSON(message: HandlerDeclaration): unknown {
-    const obj: any = {};
-    if (message.tool !== "") {
-      obj.tool = message.tool;
-    }
-    if (message.version !== "") {
-      obj.version = message.version;
-    }
-    if (message.idempotent !== false) {
-      obj.idempotent = message.idempotent;
-    }
-    if (message.cancellable !== false) {
-      obj.cancellable = message.cancellable;
-    }
-    if (message.readOnly !== false) {
-      obj.readOnly = message.readOnly;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<HandlerDeclaration>, I>>(base?: I): HandlerDeclaration {
     return HandlerDeclaration.fromPartial(base ?? ({} as any));
   },
@@ -1657,47 +1227,6 @@ export const InstanceState: MessageFns<InstanceState> = {
     }
   },
 
-  fromJSON(object: any): InstanceState {
-    return {
-      visibility: isSet(object.visibility) ? visibilityFromJSON(object.visibility) : 0,
-      focused: isSet(object.focused) ? globalThis.Boolean(object.focused) : false,
-      labels: isObject(object.labels)
-        ? (globalThis.Object.entries(object.labels) as [string, any][]).reduce(
-          (acc: { [key: string]: string }, [key, value]: [string, any]) => {
-            globalThis.Object.defineProperty(acc, key, {
-              value: globalThis.String(value),
-              enumerable: true,
-              configurable: true,
-              writable: true,
-            });
-            return acc;
-          },
-          {},
-        )
-        : {},
-    };
-  },
-
-  toJSON(message: InstanceState): unknown {
-    const obj: any = {};
-    if (message.visibility !== 0) {
-      obj.visibility = visibilityToJSON(message.visibility);
-    }
-    if (message.focused !== false) {
-      obj.focused = message.focused;
-    }
-    if (message.labels) {
-      const entries = globalThis.Object.entries(message.labels) as [string, string][];
-      if (entries.length > 0) {
-        obj.labels = {};
-        entries.forEach(([k, v]) => {
-          obj.labels[k] = v;
-        });
-      }
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<InstanceState>, I>>(base?: I): InstanceState {
     return InstanceState.fromPartial(base ?? ({} as any));
   },
@@ -1772,24 +1301,6 @@ export const InstanceState_LabelsEntry: MessageFns<InstanceState_LabelsEntry> = 
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): InstanceState_LabelsEntry {
-    return {
-      key: isSet(object.key) ? globalThis.String(object.key) : "",
-      value: isSet(object.value) ? globalThis.String(object.value) : "",
-    };
-  },
-
-  toJSON(message: InstanceState_LabelsEntry): unknown {
-    const obj: any = {};
-    if (message.key !== "") {
-      obj.key = message.key;
-    }
-    if (message.value !== "") {
-      obj.value = message.value;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<InstanceState_LabelsEntry>, I>>(base?: I): InstanceState_LabelsEntry {
@@ -1879,40 +1390,6 @@ export const HeldGrant: MessageFns<HeldGrant> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): HeldGrant {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      phase: isSet(object.phase) ? grantPhaseFromJSON(object.phase) : 0,
-    };
-  },
-
-  toJSON(message: HeldGrant): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.phase !== 0) {
-      obj.phase = grantPhaseToJSON(message.phase);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<HeldGrant>, I>>(base?: I): HeldGrant {
@@ -2059,76 +1536,6 @@ export const Welcome: MessageFns<Welcome> = {
     }
   },
 
-  fromJSON(object: any): Welcome {
-    return {
-      protocolVersion: isSet(object.protocolVersion)
-        ? globalThis.Number(object.protocolVersion)
-        : isSet(object.protocol_version)
-        ? globalThis.Number(object.protocol_version)
-        : 0,
-      sessionEpoch: isSet(object.sessionEpoch)
-        ? globalThis.Number(object.sessionEpoch)
-        : isSet(object.session_epoch)
-        ? globalThis.Number(object.session_epoch)
-        : 0,
-      brokerId: isSet(object.brokerId)
-        ? globalThis.String(object.brokerId)
-        : isSet(object.broker_id)
-        ? globalThis.String(object.broker_id)
-        : "",
-      pingIntervalMs: isSet(object.pingIntervalMs)
-        ? globalThis.Number(object.pingIntervalMs)
-        : isSet(object.ping_interval_ms)
-        ? globalThis.Number(object.ping_interval_ms)
-        : 0,
-      leaseMs: isSet(object.leaseMs)
-        ? globalThis.Number(object.leaseMs)
-        : isSet(object.lease_ms)
-        ? globalThis.Number(object.lease_ms)
-        : 0,
-      serverTimeUnixMs: isSet(object.serverTimeUnixMs)
-        ? globalThis.Number(object.serverTimeUnixMs)
-        : isSet(object.server_time_unix_ms)
-        ? globalThis.Number(object.server_time_unix_ms)
-        : 0,
-      limits: isSet(object.limits) ? SessionLimits.fromJSON(object.limits) : undefined,
-      wantsToolDefinitions: isSet(object.wantsToolDefinitions)
-        ? globalThis.Boolean(object.wantsToolDefinitions)
-        : isSet(object.wants_tool_definitions)
-        ? globalThis.Boolean(object.wants_tool_definitions)
-        : false,
-    };
-  },
-
-  toJSON(message: Welcome): unknown {
-    const obj: any = {};
-    if (message.protocolVersion !== 0) {
-      obj.protocolVersion = Math.round(message.protocolVersion);
-    }
-    if (message.sessionEpoch !== 0) {
-      obj.sessionEpoch = Math.round(message.sessionEpoch);
-    }
-    if (message.brokerId !== "") {
-      obj.brokerId = message.brokerId;
-    }
-    if (message.pingIntervalMs !== 0) {
-      obj.pingIntervalMs = Math.round(message.pingIntervalMs);
-    }
-    if (message.leaseMs !== 0) {
-      obj.leaseMs = Math.round(message.leaseMs);
-    }
-    if (message.serverTimeUnixMs !== 0) {
-      obj.serverTimeUnixMs = Math.round(message.serverTimeUnixMs);
-    }
-    if (message.limits !== undefined) {
-      obj.limits = SessionLimits.toJSON(message.limits);
-    }
-    if (message.wantsToolDefinitions !== false) {
-      obj.wantsToolDefinitions = message.wantsToolDefinitions;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Welcome>, I>>(base?: I): Welcome {
     return Welcome.fromPartial(base ?? ({} as any));
   },
@@ -2224,44 +1631,6 @@ export const SessionLimits: MessageFns<SessionLimits> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): SessionLimits {
-    return {
-      frameBytes: isSet(object.frameBytes)
-        ? globalThis.Number(object.frameBytes)
-        : isSet(object.frame_bytes)
-        ? globalThis.Number(object.frame_bytes)
-        : 0,
-      resultBytes: isSet(object.resultBytes)
-        ? globalThis.Number(object.resultBytes)
-        : isSet(object.result_bytes)
-        ? globalThis.Number(object.result_bytes)
-        : 0,
-      progressBytes: isSet(object.progressBytes)
-        ? globalThis.Number(object.progressBytes)
-        : isSet(object.progress_bytes)
-        ? globalThis.Number(object.progress_bytes)
-        : 0,
-      slots: isSet(object.slots) ? globalThis.Number(object.slots) : 0,
-    };
-  },
-
-  toJSON(message: SessionLimits): unknown {
-    const obj: any = {};
-    if (message.frameBytes !== 0) {
-      obj.frameBytes = Math.round(message.frameBytes);
-    }
-    if (message.resultBytes !== 0) {
-      obj.resultBytes = Math.round(message.resultBytes);
-    }
-    if (message.progressBytes !== 0) {
-      obj.progressBytes = Math.round(message.progressBytes);
-    }
-    if (message.slots !== 0) {
-      obj.slots = Math.round(message.slots);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<SessionLimits>, I>>(base?: I): SessionLimits {
@@ -2369,40 +1738,6 @@ export const Refusal: MessageFns<Refusal> = {
     }
   },
 
-  fromJSON(object: any): Refusal {
-    return {
-      code: isSet(object.code) ? globalThis.String(object.code) : "",
-      message: isSet(object.message) ? globalThis.String(object.message) : "",
-      supportedVersions: globalThis.Array.isArray(object?.supportedVersions)
-        ? object.supportedVersions.map((e: any) => globalThis.Number(e))
-        : globalThis.Array.isArray(object?.supported_versions)
-        ? object.supported_versions.map((e: any) => globalThis.Number(e))
-        : [],
-      retryAfterMs: isSet(object.retryAfterMs)
-        ? globalThis.Number(object.retryAfterMs)
-        : isSet(object.retry_after_ms)
-        ? globalThis.Number(object.retry_after_ms)
-        : 0,
-    };
-  },
-
-  toJSON(message: Refusal): unknown {
-    const obj: any = {};
-    if (message.code !== "") {
-      obj.code = message.code;
-    }
-    if (message.message !== "") {
-      obj.message = message.message;
-    }
-    if (message.supportedVersions?.length) {
-      obj.supportedVersions = message.supportedVersions.map((e) => Math.round(e));
-    }
-    if (message.retryAfterMs !== 0) {
-      obj.retryAfterMs = Math.round(message.retryAfterMs);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Refusal>, I>>(base?: I): Refusal {
     return Refusal.fromPartial(base ?? ({} as any));
   },
@@ -2459,18 +1794,6 @@ export const Claim: MessageFns<Claim> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Claim {
-    return { slots: isSet(object.slots) ? globalThis.Number(object.slots) : 0 };
-  },
-
-  toJSON(message: Claim): unknown {
-    const obj: any = {};
-    if (message.slots !== 0) {
-      obj.slots = Math.round(message.slots);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Claim>, I>>(base?: I): Claim {
@@ -2782,150 +2105,6 @@ export const Grant: MessageFns<Grant> = {
     }
   },
 
-  fromJSON(object: any): Grant {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      attempt: isSet(object.attempt) ? globalThis.Number(object.attempt) : 0,
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      sessionEpoch: isSet(object.sessionEpoch)
-        ? globalThis.Number(object.sessionEpoch)
-        : isSet(object.session_epoch)
-        ? globalThis.Number(object.session_epoch)
-        : 0,
-      tool: isSet(object.tool) ? globalThis.String(object.tool) : "",
-      version: isSet(object.version) ? globalThis.String(object.version) : "",
-      argumentsJson: isSet(object.argumentsJson)
-        ? globalThis.String(object.argumentsJson)
-        : isSet(object.arguments_json)
-        ? globalThis.String(object.arguments_json)
-        : "",
-      subject: isSet(object.subject) ? globalThis.String(object.subject) : "",
-      agent: isSet(object.agent) ? globalThis.String(object.agent) : "",
-      idempotencyKey: isSet(object.idempotencyKey)
-        ? globalThis.String(object.idempotencyKey)
-        : isSet(object.idempotency_key)
-        ? globalThis.String(object.idempotency_key)
-        : "",
-      deadlineUnixMs: isSet(object.deadlineUnixMs)
-        ? globalThis.Number(object.deadlineUnixMs)
-        : isSet(object.deadline_unix_ms)
-        ? globalThis.Number(object.deadline_unix_ms)
-        : 0,
-      remainingMs: isSet(object.remainingMs)
-        ? globalThis.Number(object.remainingMs)
-        : isSet(object.remaining_ms)
-        ? globalThis.Number(object.remaining_ms)
-        : 0,
-      leaseMs: isSet(object.leaseMs)
-        ? globalThis.Number(object.leaseMs)
-        : isSet(object.lease_ms)
-        ? globalThis.Number(object.lease_ms)
-        : 0,
-      pongNumber: isSet(object.pongNumber)
-        ? globalThis.Number(object.pongNumber)
-        : isSet(object.pong_number)
-        ? globalThis.Number(object.pong_number)
-        : 0,
-      traceparent: isSet(object.traceparent) ? globalThis.String(object.traceparent) : "",
-      token: isSet(object.token) ? globalThis.String(object.token) : "",
-      scopes: globalThis.Array.isArray(object?.scopes)
-        ? object.scopes.map((e: any) => globalThis.String(e))
-        : [],
-      toolset: isSet(object.toolset) ? globalThis.String(object.toolset) : "",
-      toolsetVersion: isSet(object.toolsetVersion)
-        ? globalThis.Number(object.toolsetVersion)
-        : isSet(object.toolset_version)
-        ? globalThis.Number(object.toolset_version)
-        : 0,
-      session: isSet(object.session) ? globalThis.String(object.session) : "",
-      maxResultBytes: isSet(object.maxResultBytes)
-        ? globalThis.Number(object.maxResultBytes)
-        : isSet(object.max_result_bytes)
-        ? globalThis.Number(object.max_result_bytes)
-        : 0,
-    };
-  },
-
-  toJSON(message: Grant): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.attempt !== 0) {
-      obj.attempt = Math.round(message.attempt);
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.sessionEpoch !== 0) {
-      obj.sessionEpoch = Math.round(message.sessionEpoch);
-    }
-    if (message.tool !== "") {
-      obj.tool = message.tool;
-    }
-    if (message.version !== "") {
-      obj.version = message.version;
-    }
-    if (message.argumentsJson !== "") {
-      obj.argumentsJson = message.argumentsJson;
-    }
-    if (message.subject !== "") {
-      obj.subject = message.subject;
-    }
-    if (message.agent !== "") {
-      obj.agent = message.agent;
-    }
-    if (message.idempotencyKey !== "") {
-      obj.idempotencyKey = message.idempotencyKey;
-    }
-    if (message.deadlineUnixMs !== 0) {
-      obj.deadlineUnixMs = Math.round(message.deadlineUnixMs);
-    }
-    if (message.remainingMs !== 0) {
-      obj.remainingMs = Math.round(message.remainingMs);
-    }
-    if (message.leaseMs !== 0) {
-      obj.leaseMs = Math.round(message.leaseMs);
-    }
-    if (message.pongNumber !== 0) {
-      obj.pongNumber = Math.round(message.pongNumber);
-    }
-    if (message.traceparent !== "") {
-      obj.traceparent = message.traceparent;
-    }
-    if (message.token !== "") {
-      obj.token = message.token;
-    }
-    if (message.scopes?.length) {
-      obj.scopes = message.scopes;
-    }
-    if (message.toolset !== "") {
-      obj.toolset = message.toolset;
-    }
-    if (message.toolsetVersion !== 0) {
-      obj.toolsetVersion = Math.round(message.toolsetVersion);
-    }
-    if (message.session !== "") {
-      obj.session = message.session;
-    }
-    if (message.maxResultBytes !== 0) {
-      obj.maxResultBytes = Math.round(message.maxResultBytes);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Grant>, I>>(base?: I): Grant {
     return Grant.fromPartial(base ?? ({} as any));
   },
@@ -3046,44 +2225,6 @@ export const Decline: MessageFns<Decline> = {
     }
   },
 
-  fromJSON(object: any): Decline {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      reason: isSet(object.reason) ? declineReasonFromJSON(object.reason) : 0,
-      message: isSet(object.message) ? globalThis.String(object.message) : "",
-    };
-  },
-
-  toJSON(message: Decline): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.reason !== 0) {
-      obj.reason = declineReasonToJSON(message.reason);
-    }
-    if (message.message !== "") {
-      obj.message = message.message;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Decline>, I>>(base?: I): Decline {
     return Decline.fromPartial(base ?? ({} as any));
   },
@@ -3174,44 +2315,6 @@ export const Started: MessageFns<Started> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Started {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      atUnixMs: isSet(object.atUnixMs)
-        ? globalThis.Number(object.atUnixMs)
-        : isSet(object.at_unix_ms)
-        ? globalThis.Number(object.at_unix_ms)
-        : 0,
-    };
-  },
-
-  toJSON(message: Started): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.atUnixMs !== 0) {
-      obj.atUnixMs = Math.round(message.atUnixMs);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Started>, I>>(base?: I): Started {
@@ -3325,52 +2428,6 @@ export const Progress: MessageFns<Progress> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Progress {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      text: isSet(object.text) ? globalThis.String(object.text) : "",
-      percentage: isSet(object.percentage) ? globalThis.Number(object.percentage) : undefined,
-      dataJson: isSet(object.dataJson)
-        ? globalThis.String(object.dataJson)
-        : isSet(object.data_json)
-        ? globalThis.String(object.data_json)
-        : "",
-    };
-  },
-
-  toJSON(message: Progress): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.text !== "") {
-      obj.text = message.text;
-    }
-    if (message.percentage !== undefined) {
-      obj.percentage = floatToJson(message.percentage);
-    }
-    if (message.dataJson !== "") {
-      obj.dataJson = message.dataJson;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Progress>, I>>(base?: I): Progress {
@@ -3554,78 +2611,6 @@ export const Receipt: MessageFns<Receipt> = {
     }
   },
 
-  fromJSON(object: any): Receipt {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      attempt: isSet(object.attempt) ? globalThis.Number(object.attempt) : 0,
-      digest: isSet(object.digest) ? globalThis.String(object.digest) : "",
-      startedAtUnixMs: isSet(object.startedAtUnixMs)
-        ? globalThis.Number(object.startedAtUnixMs)
-        : isSet(object.started_at_unix_ms)
-        ? globalThis.Number(object.started_at_unix_ms)
-        : 0,
-      finishedAtUnixMs: isSet(object.finishedAtUnixMs)
-        ? globalThis.Number(object.finishedAtUnixMs)
-        : isSet(object.finished_at_unix_ms)
-        ? globalThis.Number(object.finished_at_unix_ms)
-        : 0,
-      outcome: isSet(object.succeeded)
-        ? { $case: "succeeded", value: Succeeded.fromJSON(object.succeeded) }
-        : isSet(object.failed)
-        ? { $case: "failed", value: Failed.fromJSON(object.failed) }
-        : isSet(object.cancelled)
-        ? { $case: "cancelled", value: Cancelled.fromJSON(object.cancelled) }
-        : isSet(object.submitted)
-        ? { $case: "submitted", value: Submitted.fromJSON(object.submitted) }
-        : undefined,
-    };
-  },
-
-  toJSON(message: Receipt): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.attempt !== 0) {
-      obj.attempt = Math.round(message.attempt);
-    }
-    if (message.digest !== "") {
-      obj.digest = message.digest;
-    }
-    if (message.startedAtUnixMs !== 0) {
-      obj.startedAtUnixMs = Math.round(message.startedAtUnixMs);
-    }
-    if (message.finishedAtUnixMs !== 0) {
-      obj.finishedAtUnixMs = Math.round(message.finishedAtUnixMs);
-    }
-    if (message.outcome?.$case === "succeeded") {
-      obj.succeeded = Succeeded.toJSON(message.outcome.value);
-    } else if (message.outcome?.$case === "failed") {
-      obj.failed = Failed.toJSON(message.outcome.value);
-    } else if (message.outcome?.$case === "cancelled") {
-      obj.cancelled = Cancelled.toJSON(message.outcome.value);
-    } else if (message.outcome?.$case === "submitted") {
-      obj.submitted = Submitted.toJSON(message.outcome.value);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Receipt>, I>>(base?: I): Receipt {
     return Receipt.fromPartial(base ?? ({} as any));
   },
@@ -3711,24 +2696,6 @@ export const Succeeded: MessageFns<Succeeded> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Succeeded {
-    return {
-      resultJson: isSet(object.resultJson)
-        ? globalThis.String(object.resultJson)
-        : isSet(object.result_json)
-        ? globalThis.String(object.result_json)
-        : "",
-    };
-  },
-
-  toJSON(message: Succeeded): unknown {
-    const obj: any = {};
-    if (message.resultJson !== "") {
-      obj.resultJson = message.resultJson;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Succeeded>, I>>(base?: I): Succeeded {
@@ -3830,40 +2797,6 @@ export const Failed: MessageFns<Failed> = {
     }
   },
 
-  fromJSON(object: any): Failed {
-    return {
-      code: isSet(object.code) ? globalThis.String(object.code) : "",
-      message: isSet(object.message) ? globalThis.String(object.message) : "",
-      retryable: isSet(object.retryable) ? globalThis.Boolean(object.retryable) : false,
-      retryAfterMs: isSet(object.retryAfterMs)
-        ? globalThis.Number(object.retryAfterMs)
-        : isSet(object.retry_after_ms)
-        ? globalThis.Number(object.retry_after_ms)
-        : 0,
-      details: globalThis.Array.isArray(object?.details) ? object.details.map((e: any) => FaultDetail.fromJSON(e)) : [],
-    };
-  },
-
-  toJSON(message: Failed): unknown {
-    const obj: any = {};
-    if (message.code !== "") {
-      obj.code = message.code;
-    }
-    if (message.message !== "") {
-      obj.message = message.message;
-    }
-    if (message.retryable !== false) {
-      obj.retryable = message.retryable;
-    }
-    if (message.retryAfterMs !== 0) {
-      obj.retryAfterMs = Math.round(message.retryAfterMs);
-    }
-    if (message.details?.length) {
-      obj.details = message.details.map((e) => FaultDetail.toJSON(e));
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Failed>, I>>(base?: I): Failed {
     return Failed.fromPartial(base ?? ({} as any));
   },
@@ -3945,28 +2878,6 @@ export const FaultDetail: MessageFns<FaultDetail> = {
     }
   },
 
-  fromJSON(object: any): FaultDetail {
-    return {
-      path: isSet(object.path) ? globalThis.String(object.path) : "",
-      expected: isSet(object.expected) ? globalThis.String(object.expected) : "",
-      actual: isSet(object.actual) ? globalThis.String(object.actual) : "",
-    };
-  },
-
-  toJSON(message: FaultDetail): unknown {
-    const obj: any = {};
-    if (message.path !== "") {
-      obj.path = message.path;
-    }
-    if (message.expected !== "") {
-      obj.expected = message.expected;
-    }
-    if (message.actual !== "") {
-      obj.actual = message.actual;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<FaultDetail>, I>>(base?: I): FaultDetail {
     return FaultDetail.fromPartial(base ?? ({} as any));
   },
@@ -4024,18 +2935,6 @@ export const Cancelled: MessageFns<Cancelled> = {
     }
   },
 
-  fromJSON(object: any): Cancelled {
-    return { message: isSet(object.message) ? globalThis.String(object.message) : "" };
-  },
-
-  toJSON(message: Cancelled): unknown {
-    const obj: any = {};
-    if (message.message !== "") {
-      obj.message = message.message;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Cancelled>, I>>(base?: I): Cancelled {
     return Cancelled.fromPartial(base ?? ({} as any));
   },
@@ -4089,24 +2988,6 @@ export const Submitted: MessageFns<Submitted> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Submitted {
-    return {
-      handleJson: isSet(object.handleJson)
-        ? globalThis.String(object.handleJson)
-        : isSet(object.handle_json)
-        ? globalThis.String(object.handle_json)
-        : "",
-    };
-  },
-
-  toJSON(message: Submitted): unknown {
-    const obj: any = {};
-    if (message.handleJson !== "") {
-      obj.handleJson = message.handleJson;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Submitted>, I>>(base?: I): Submitted {
@@ -4186,36 +3067,6 @@ export const ReceiptAck: MessageFns<ReceiptAck> = {
     }
   },
 
-  fromJSON(object: any): ReceiptAck {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      disposition: isSet(object.disposition) ? receiptDispositionFromJSON(object.disposition) : 0,
-    };
-  },
-
-  toJSON(message: ReceiptAck): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.disposition !== 0) {
-      obj.disposition = receiptDispositionToJSON(message.disposition);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ReceiptAck>, I>>(base?: I): ReceiptAck {
     return ReceiptAck.fromPartial(base ?? ({} as any));
   },
@@ -4229,13 +3080,16 @@ export const ReceiptAck: MessageFns<ReceiptAck> = {
 };
 
 function createBasePing(): Ping {
-  return { number: 0 };
+  return { number: 0, acknowledged: 0 };
 }
 
 export const Ping: MessageFns<Ping> = {
   encode(message: Ping, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.number !== 0) {
       writer.uint32(8).uint32(message.number);
+    }
+    if (message.acknowledged !== 0) {
+      writer.uint32(16).uint32(message.acknowledged);
     }
     return writer;
   },
@@ -4261,6 +3115,14 @@ export const Ping: MessageFns<Ping> = {
             message.number = reader.uint32();
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.acknowledged = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4273,24 +3135,13 @@ export const Ping: MessageFns<Ping> = {
     }
   },
 
-  fromJSON(object: any): Ping {
-    return { number: isSet(object.number) ? globalThis.Number(object.number) : 0 };
-  },
-
-  toJSON(message: Ping): unknown {
-    const obj: any = {};
-    if (message.number !== 0) {
-      obj.number = Math.round(message.number);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Ping>, I>>(base?: I): Ping {
     return Ping.fromPartial(base ?? ({} as any));
   },
   fromPartial<I extends Exact<DeepPartial<Ping>, I>>(object: I): Ping {
     const message = createBasePing();
     message.number = object.number ?? 0;
+    message.acknowledged = object.acknowledged ?? 0;
     return message;
   },
 };
@@ -4349,24 +3200,6 @@ export const Pong: MessageFns<Pong> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Pong {
-    return {
-      number: isSet(object.number) ? globalThis.Number(object.number) : 0,
-      held: globalThis.Array.isArray(object?.held) ? object.held.map((e: any) => HeldGrant.fromJSON(e)) : [],
-    };
-  },
-
-  toJSON(message: Pong): unknown {
-    const obj: any = {};
-    if (message.number !== 0) {
-      obj.number = Math.round(message.number);
-    }
-    if (message.held?.length) {
-      obj.held = message.held.map((e) => HeldGrant.toJSON(e));
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Pong>, I>>(base?: I): Pong {
@@ -4458,40 +3291,6 @@ export const Cancel: MessageFns<Cancel> = {
     }
   },
 
-  fromJSON(object: any): Cancel {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
-    };
-  },
-
-  toJSON(message: Cancel): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.reason !== "") {
-      obj.reason = message.reason;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Cancel>, I>>(base?: I): Cancel {
     return Cancel.fromPartial(base ?? ({} as any));
   },
@@ -4570,36 +3369,6 @@ export const CancelAnswer: MessageFns<CancelAnswer> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): CancelAnswer {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      level: isSet(object.level) ? cancelLevelFromJSON(object.level) : 0,
-    };
-  },
-
-  toJSON(message: CancelAnswer): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.level !== 0) {
-      obj.level = cancelLevelToJSON(message.level);
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<CancelAnswer>, I>>(base?: I): CancelAnswer {
@@ -4690,40 +3459,6 @@ export const Revoke: MessageFns<Revoke> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): Revoke {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
-    };
-  },
-
-  toJSON(message: Revoke): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.reason !== "") {
-      obj.reason = message.reason;
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<Revoke>, I>>(base?: I): Revoke {
@@ -4828,48 +3563,6 @@ export const RevokeAnswer: MessageFns<RevokeAnswer> = {
     }
   },
 
-  fromJSON(object: any): RevokeAnswer {
-    return {
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-      grantId: isSet(object.grantId)
-        ? globalThis.String(object.grantId)
-        : isSet(object.grant_id)
-        ? globalThis.String(object.grant_id)
-        : "",
-      fence: isSet(object.fence) ? globalThis.Number(object.fence) : 0,
-      journalId: isSet(object.journalId)
-        ? globalThis.String(object.journalId)
-        : isSet(object.journal_id)
-        ? globalThis.String(object.journal_id)
-        : "",
-      phase: isSet(object.phase) ? grantPhaseFromJSON(object.phase) : 0,
-    };
-  },
-
-  toJSON(message: RevokeAnswer): unknown {
-    const obj: any = {};
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    if (message.grantId !== "") {
-      obj.grantId = message.grantId;
-    }
-    if (message.fence !== 0) {
-      obj.fence = Math.round(message.fence);
-    }
-    if (message.journalId !== "") {
-      obj.journalId = message.journalId;
-    }
-    if (message.phase !== 0) {
-      obj.phase = grantPhaseToJSON(message.phase);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<RevokeAnswer>, I>>(base?: I): RevokeAnswer {
     return RevokeAnswer.fromPartial(base ?? ({} as any));
   },
@@ -4940,28 +3633,6 @@ export const Drain: MessageFns<Drain> = {
     }
   },
 
-  fromJSON(object: any): Drain {
-    return {
-      reason: isSet(object.reason) ? globalThis.String(object.reason) : "",
-      deadlineMs: isSet(object.deadlineMs)
-        ? globalThis.Number(object.deadlineMs)
-        : isSet(object.deadline_ms)
-        ? globalThis.Number(object.deadline_ms)
-        : 0,
-    };
-  },
-
-  toJSON(message: Drain): unknown {
-    const obj: any = {};
-    if (message.reason !== "") {
-      obj.reason = message.reason;
-    }
-    if (message.deadlineMs !== 0) {
-      obj.deadlineMs = Math.round(message.deadlineMs);
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<Drain>, I>>(base?: I): Drain {
     return Drain.fromPartial(base ?? ({} as any));
   },
@@ -5016,20 +3687,6 @@ export const ToolDefinitions: MessageFns<ToolDefinitions> = {
     } finally {
       (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
     }
-  },
-
-  fromJSON(object: any): ToolDefinitions {
-    return {
-      tools: globalThis.Array.isArray(object?.tools) ? object.tools.map((e: any) => ToolDefinition.fromJSON(e)) : [],
-    };
-  },
-
-  toJSON(message: ToolDefinitions): unknown {
-    const obj: any = {};
-    if (message.tools?.length) {
-      obj.tools = message.tools.map((e) => ToolDefinition.toJSON(e));
-    }
-    return obj;
   },
 
   create<I extends Exact<DeepPartial<ToolDefinitions>, I>>(base?: I): ToolDefinitions {
@@ -5233,94 +3890,6 @@ export const ToolDefinition: MessageFns<ToolDefinition> = {
     }
   },
 
-  fromJSON(object: any): ToolDefinition {
-    return {
-      name: isSet(object.name) ? globalThis.String(object.name) : "",
-      version: isSet(object.version) ? globalThis.String(object.version) : "",
-      description: isSet(object.description) ? globalThis.String(object.description) : "",
-      inputSchemaJson: isSet(object.inputSchemaJson)
-        ? globalThis.String(object.inputSchemaJson)
-        : isSet(object.input_schema_json)
-        ? globalThis.String(object.input_schema_json)
-        : "",
-      outputSchemaJson: isSet(object.outputSchemaJson)
-        ? globalThis.String(object.outputSchemaJson)
-        : isSet(object.output_schema_json)
-        ? globalThis.String(object.output_schema_json)
-        : "",
-      readOnly: isSet(object.readOnly)
-        ? globalThis.Boolean(object.readOnly)
-        : isSet(object.read_only)
-        ? globalThis.Boolean(object.read_only)
-        : false,
-      idempotent: isSet(object.idempotent) ? globalThis.Boolean(object.idempotent) : false,
-      cancellable: isSet(object.cancellable) ? globalThis.Boolean(object.cancellable) : false,
-      timeoutSeconds: isSet(object.timeoutSeconds)
-        ? globalThis.Number(object.timeoutSeconds)
-        : isSet(object.timeout_seconds)
-        ? globalThis.Number(object.timeout_seconds)
-        : 0,
-      resultSemantics: isSet(object.resultSemantics)
-        ? globalThis.String(object.resultSemantics)
-        : isSet(object.result_semantics)
-        ? globalThis.String(object.result_semantics)
-        : "",
-      maxResultContextBytes: isSet(object.maxResultContextBytes)
-        ? globalThis.Number(object.maxResultContextBytes)
-        : isSet(object.max_result_context_bytes)
-        ? globalThis.Number(object.max_result_context_bytes)
-        : 0,
-      confirmation: isSet(object.confirmation) ? globalThis.String(object.confirmation) : "",
-      scopes: globalThis.Array.isArray(object?.scopes)
-        ? object.scopes.map((e: any) => globalThis.String(e))
-        : [],
-    };
-  },
-
-  toJSON(message: ToolDefinition): unknown {
-    const obj: any = {};
-    if (message.name !== "") {
-      obj.name = message.name;
-    }
-    if (message.version !== "") {
-      obj.version = message.version;
-    }
-    if (message.description !== "") {
-      obj.description = message.description;
-    }
-    if (message.inputSchemaJson !== "") {
-      obj.inputSchemaJson = message.inputSchemaJson;
-    }
-    if (message.outputSchemaJson !== "") {
-      obj.outputSchemaJson = message.outputSchemaJson;
-    }
-    if (message.readOnly !== false) {
-      obj.readOnly = message.readOnly;
-    }
-    if (message.idempotent !== false) {
-      obj.idempotent = message.idempotent;
-    }
-    if (message.cancellable !== false) {
-      obj.cancellable = message.cancellable;
-    }
-    if (message.timeoutSeconds !== 0) {
-      obj.timeoutSeconds = Math.round(message.timeoutSeconds);
-    }
-    if (message.resultSemantics !== "") {
-      obj.resultSemantics = message.resultSemantics;
-    }
-    if (message.maxResultContextBytes !== 0) {
-      obj.maxResultContextBytes = Math.round(message.maxResultContextBytes);
-    }
-    if (message.confirmation !== "") {
-      obj.confirmation = message.confirmation;
-    }
-    if (message.scopes?.length) {
-      obj.scopes = message.scopes;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ToolDefinition>, I>>(base?: I): ToolDefinition {
     return ToolDefinition.fromPartial(base ?? ({} as any));
   },
@@ -5410,32 +3979,6 @@ export const ProtocolFault: MessageFns<ProtocolFault> = {
     }
   },
 
-  fromJSON(object: any): ProtocolFault {
-    return {
-      code: isSet(object.code) ? globalThis.String(object.code) : "",
-      message: isSet(object.message) ? globalThis.String(object.message) : "",
-      callId: isSet(object.callId)
-        ? globalThis.String(object.callId)
-        : isSet(object.call_id)
-        ? globalThis.String(object.call_id)
-        : "",
-    };
-  },
-
-  toJSON(message: ProtocolFault): unknown {
-    const obj: any = {};
-    if (message.code !== "") {
-      obj.code = message.code;
-    }
-    if (message.message !== "") {
-      obj.message = message.message;
-    }
-    if (message.callId !== "") {
-      obj.callId = message.callId;
-    }
-    return obj;
-  },
-
   create<I extends Exact<DeepPartial<ProtocolFault>, I>>(base?: I): ProtocolFault {
     return ProtocolFault.fromPartial(base ?? ({} as any));
   },
@@ -5447,10 +3990,6 @@ export const ProtocolFault: MessageFns<ProtocolFault> = {
     return message;
   },
 };
-
-function floatToJson(value: number | null | undefined): number | string | null | undefined {
-  return typeof value === "number" && !globalThis.Number.isFinite(value) ? globalThis.String(value) : value;
-}
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
 
@@ -5476,19 +4015,9 @@ function longToNumber(int64: { toString(): string }): number {
   return num;
 }
 
-function isObject(value: any): boolean {
-  return typeof value === "object" && value !== null;
-}
-
-function isSet(value: any): boolean {
-  return value !== null && value !== undefined;
-}
-
 export interface MessageFns<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;
   decode(input: BinaryReader | Uint8Array, length?: number): T;
-  fromJSON(object: any): T;
-  toJSON(message: T): unknown;
   create<I extends Exact<DeepPartial<T>, I>>(base?: I): T;
   fromPartial<I extends Exact<DeepPartial<T>, I>>(object: I): T;
 }

@@ -1,0 +1,76 @@
+/**
+ * Waits for calls, and their end.
+ *
+ * A wait ends when its operation does, when the caller has gone, or when the broker drains: then it is answered at once
+ * with what is known. No wait outlives its caller, and none begins while the broker drains.
+ */
+
+/** Somebody whose connection may break while an operation runs. */
+export interface Caller {
+  /** Calls `listener` once when nobody can be answered any more. Returns the way to take it back. */
+  onGone(listener: () => void): () => void;
+}
+
+/** A caller that always stays. */
+export const PATIENT_CALLER: Caller = { onGone: () => () => undefined };
+
+/** The open waits of one gateway. */
+export interface Waits {
+  readonly draining: boolean;
+  /** Ends all waits; new ones end as soon as they begin. Idempotent. */
+  beginDrain(): void;
+  /** Calls `listener` once, when the drain begins; at once when it has. Returns the way to take it back. */
+  onDrain(listener: () => void): () => void;
+  /** Runs `operation` with a signal that aborts when the caller has gone or the drain begins. */
+  run<T>(caller: Caller, operation: (signal: AbortSignal) => Promise<T>): Promise<T>;
+  /** The same for something that is used up in pieces: call `close` when it is done with. */
+  open(caller: Caller): { readonly signal: AbortSignal; close(): void };
+}
+
+/** Makes the waits of a gateway. */
+export function createWaits(): Waits {
+  const controllers = new Set<AbortController>();
+  const listeners = new Set<() => void>();
+  let draining = false;
+
+  function open(caller: Caller): { readonly signal: AbortSignal; close(): void } {
+    const controller = new AbortController();
+    if (draining) controller.abort();
+    controllers.add(controller);
+    const forget = caller.onGone(() => controller.abort());
+    return {
+      signal: controller.signal,
+      close() {
+        forget();
+        controllers.delete(controller);
+      },
+    };
+  }
+
+  return {
+    get draining() {
+      return draining;
+    },
+    beginDrain() {
+      draining = true;
+      for (const controller of controllers) controller.abort();
+      const told = [...listeners];
+      listeners.clear();
+      for (const listener of told) listener();
+    },
+    onDrain(listener) {
+      if (draining) listener();
+      else listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
+    open,
+    async run(caller, operation) {
+      const wait = open(caller);
+      try {
+        return await operation(wait.signal);
+      } finally {
+        wait.close();
+      }
+    },
+  };
+}
