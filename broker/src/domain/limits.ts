@@ -24,6 +24,14 @@ export const ATTEMPTS_MAX = 10;
 export const ATTEMPTS_DEFAULT = 3;
 export const SUBMISSION_TIMEOUT_SECONDS = 604_800;
 export const PROGRESS_EVENTS_PER_ATTEMPT_MAX = 1_000;
+/** Grants of a call whose late receipts are still known for its own; older ones were declined long ago. */
+export const GRANTS_REMEMBERED = 64;
+/** Late receipts of a call that are kept as evidence. */
+export const EVIDENCE_PER_CALL_MAX = 64;
+/** Longest message of a runner's error that is stored, in characters; the rest is cut. */
+export const ERROR_MESSAGE_CHARACTERS_MAX = 8_192;
+/** Most details of a runner's error that are stored. */
+export const ERROR_DETAILS_MAX = 100;
 export const PROGRESS_BYTES_MAX = 16_384;
 export const IDEMPOTENCY_KEY_CHARACTERS_MAX = 256;
 export const SLOTS_MAX = 1_024;

@@ -229,8 +229,8 @@ export class CallDriver {
           random: this.context.ids.random(),
           resultFaults,
         });
-        if (decision.kind === "repeated") {
-          return "repeated";
+        if (decision.kind !== "append") {
+          return decision.kind;
         }
         if ((await this.append(decision.entry)) === "appended") {
           return decision.disposition;
@@ -266,6 +266,7 @@ export class CallDriver {
         (isSettledState(state) && state.settlement.letRun && state.record.newestGrant?.grantId === command.grantId)
       );
     }
+    const moved = this.location?.sessionEpoch !== command.session.sessionEpoch;
     this.location = command.session;
     if (command.phase === "not_started") {
       await this.decide((now) =>
@@ -291,6 +292,10 @@ export class CallDriver {
       return false;
     }
     this.renewLease();
+    if (moved && state.cancel !== null && !state.cancel.ignored) {
+      // The cancel may have been lost with the session before.
+      this.context.effects.pushCancel(this, state.grant, state.cancel.reason);
+    }
     return true;
   }
 
@@ -457,7 +462,14 @@ export class CallDriver {
     const { effects } = this.context;
     switch (effect.kind) {
       case "offer":
-        effects.offer(this);
+        if (decideExhausted(this.current, this.context.clock.now()) === undefined) {
+          effects.offer(this);
+        } else {
+          this.background(
+            "exhausted",
+            this.decide((state) => decideExhausted(state, this.context.clock.now())),
+          );
+        }
         break;
       case "send_grant": {
         const placement = this.pendingPlacement;

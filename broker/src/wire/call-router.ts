@@ -46,6 +46,14 @@ export class CallRouter {
 
   /** `hint`: the broker that drove the call when it was last asked. Rejects with {@link CallNotFound}. */
   async command(callId: string, command: DriverCommand, hint?: string): Promise<DriverAnswer> {
+    const answer = await this.route(callId, command, hint);
+    if (answer.kind === "not_found") {
+      throw new CallNotFound(callId);
+    }
+    return answer;
+  }
+
+  private async route(callId: string, command: DriverCommand, hint?: string): Promise<DriverAnswer> {
     const here = await this.present(callId);
     if (here !== undefined) {
       return this.perform(here, command);

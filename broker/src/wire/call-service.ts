@@ -23,6 +23,7 @@ import { CallNotFound, type CallRouter } from "./call-router.js";
 import type { DriverAnswer, DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
 import type { DriverTable } from "./driver-table.js";
+import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
 import type { CallFilter, CallOperations, CancelMode, CreateCallBody, ReconcileOutcome } from "./operations.js";
 import { changed } from "./perform.js";
 import { requirementOf } from "./requirement.js";
@@ -51,6 +52,7 @@ export interface CallServiceContext {
     | undefined;
   /** Version of the newest entry that this broker stored: what its listings show at least. */
   readonly newest: () => Version;
+  readonly ledgerWatch: LedgerWatch;
   readonly draining: () => boolean;
 }
 
@@ -71,7 +73,7 @@ export class CallService implements CallOperations {
     if (driver === undefined) {
       driver = await this.accept(principal, body, { callId, hash, traceparent: options.traceparent });
     }
-    if (driver === undefined || !(await driver.created)) {
+    if (driver === undefined || !(await this.context.ledgerWatch.guard(driver.created))) {
       return this.repeated(callId, hash, body, options.signal);
     }
     if (driver.known.record.request.requestHash !== hash) {
@@ -190,11 +192,7 @@ export class CallService implements CallOperations {
     try {
       request = await this.check(principal, body, known);
     } catch (error) {
-      if (
-        error instanceof BrokerError &&
-        body.idempotency_key !== undefined &&
-        (await this.context.router.find(known.callId)) !== undefined
-      ) {
+      if (error instanceof BrokerError && body.idempotency_key !== undefined && (await this.find(known.callId)) !== undefined) {
         return undefined;
       }
       throw error;
@@ -204,7 +202,7 @@ export class CallService implements CallOperations {
       return present;
     }
     const context = this.context.driver();
-    const { brokerId, figures, clock, timers } = context;
+    const { brokerId, figures, clock } = context;
     const driver = new CallDriver(known.callId, context);
     const placement = request.confirm ? undefined : this.context.dispatcher.reserveLocal(requirementOf(request.facts));
     const at = clock.now();
@@ -231,29 +229,8 @@ export class CallService implements CallOperations {
         throw error;
       },
     );
-    // The append goes on until it is known; the agent is told 503 and repeats with the same key.
-    let late = false;
-    const task = new Promise<void>((resolve) => {
-      const timer = timers.after(figures.ledgerAnswerMs, () => {
-        late = true;
-        resolve();
-      });
-      created
-        .then(
-          () => timer.cancel(),
-          () => timer.cancel(),
-        )
-        .finally(resolve);
-    });
-    await task;
-    if (late) {
-      throw new BrokerError(
-        "ledger_away",
-        "the ledger did not answer in time; the call may be stored: repeat with the same idempotency key",
-        { retryAfterSeconds: 1 },
-      );
-    }
-    return (await created) ? driver : undefined;
+    // The append goes on until it is known; an agent that was told 503 repeats with the same key.
+    return (await this.context.ledgerWatch.guard(created)) ? driver : undefined;
   }
 
   private async check(
@@ -296,9 +273,9 @@ export class CallService implements CallOperations {
 
   /** Another creation with this key was first: the same request gets its call, another one a conflict. */
   private async repeated(callId: string, hash: string, body: CreateCallBody, signal: AbortSignal | undefined): Promise<CallView> {
-    const found = await this.context.router.find(callId);
+    const found = await this.find(callId);
     if (found === undefined) {
-      throw new BrokerError("ledger_away", "the call could not be stored: repeat with the same idempotency key", { retryAfterSeconds: 1 });
+      throw ledgerAway();
     }
     if (found.known.record.request.requestHash !== hash) {
       throw idempotencyConflict();
@@ -308,7 +285,7 @@ export class CallService implements CallOperations {
 
   /** The call, if it is the caller's: another application's id is answered like an unknown one. */
   private async owned(principal: AgentPrincipal, callId: string): Promise<CallDriver> {
-    const found = /^call_[a-z2-7]{26}$/.test(callId) ? await this.context.router.find(callId) : undefined;
+    const found = /^call_[a-z2-7]{26}$/.test(callId) ? await this.find(callId) : undefined;
     if (found === undefined || found.known.record.request.application !== principal.application) {
       throw new BrokerError("not_found", "there is no call with this id");
     }
@@ -341,13 +318,17 @@ export class CallService implements CallOperations {
           break;
         }
       }
-      const found = await this.context.router.find(callId);
+      const found = await this.find(callId);
       if (found === undefined) {
         break;
       }
       present = found;
     }
     return this.view(callId);
+  }
+
+  private find(callId: string): Promise<CallDriver | undefined> {
+    return this.context.ledgerWatch.guard(this.context.router.find(callId));
   }
 
   private async view(callId: string): Promise<CallView> {
@@ -381,7 +362,7 @@ export class CallService implements CallOperations {
   }
 
   private async command(callId: string, command: DriverCommand): Promise<Extract<DriverAnswer, { kind: "view" }>> {
-    const answer = await this.context.router.command(callId, command);
+    const answer = await this.context.ledgerWatch.guard(this.context.router.command(callId, command));
     if (answer.kind === "refused") {
       throw new BrokerError(answer.code, answer.message);
     }

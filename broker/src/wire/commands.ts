@@ -12,15 +12,34 @@ import type { SessionRef } from "./session.js";
 
 export type HeldPhase = "not_started" | "running" | "outcome_unknown" | "finished";
 
+/** Whose runner speaks: a call of another application, binding or subject is none of its business (I8). */
+export interface RunnerRef {
+  readonly application: string;
+  readonly binding: string;
+  /** Null on a backend. */
+  readonly subject: string | null;
+}
+
 /** To the driver of a call. */
 export type DriverCommand =
-  | { readonly op: "receipt"; readonly receipt: ReceiptEntryFacts }
-  | { readonly op: "decline"; readonly grantId: string; readonly reason: "unavailable" | "forbidden"; readonly message: string }
-  | { readonly op: "started"; readonly grantId: string; readonly atMs: number }
-  | { readonly op: "progress"; readonly grantId: string; readonly data: { readonly [key: string]: Json } }
-  | { readonly op: "cancel_answer"; readonly grantId: string; readonly level: "delivered" | "stopped" | "ignored" }
+  | { readonly op: "receipt"; readonly runner: RunnerRef; readonly receipt: ReceiptEntryFacts }
+  | {
+      readonly op: "decline";
+      readonly runner: RunnerRef;
+      readonly grantId: string;
+      readonly reason: "unavailable" | "forbidden";
+      readonly message: string;
+    }
+  | { readonly op: "started"; readonly runner: RunnerRef; readonly grantId: string; readonly atMs: number }
+  | { readonly op: "progress"; readonly runner: RunnerRef; readonly grantId: string; readonly data: { readonly [key: string]: Json } }
+  | {
+      readonly op: "cancel_answer";
+      readonly runner: RunnerRef;
+      readonly grantId: string;
+      readonly level: "delivered" | "stopped" | "ignored";
+    }
   /** A runner says that it holds a grant: in its hello, or in the answer to a ping. */
-  | { readonly op: "held"; readonly grantId: string; readonly phase: HeldPhase; readonly session: SessionRef }
+  | { readonly op: "held"; readonly runner: RunnerRef; readonly grantId: string; readonly phase: HeldPhase; readonly session: SessionRef }
   | { readonly op: "cancel"; readonly mode: CancelMode; readonly reason: string | null }
   | { readonly op: "confirm"; readonly decision: "allow" | "deny"; readonly by: string }
   | {
@@ -42,6 +61,8 @@ export type DriverAnswer =
   | { readonly kind: "events"; readonly events: readonly CallEventView[]; readonly settled: boolean; readonly state: string }
   | { readonly kind: "done" }
   | { readonly kind: "refused"; readonly code: string; readonly message: string }
+  /** There is no such call for who asks. */
+  | { readonly kind: "not_found" }
   /** The answering broker does not drive the call. */
   | { readonly kind: "not_driver" };
 

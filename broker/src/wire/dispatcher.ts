@@ -208,6 +208,9 @@ export class Dispatcher implements DriverEffects {
       }
       this.waiting.remove(driver);
       this.place(driver);
+      if (this.waiting.has(driver)) {
+        return;
+      }
     }
   }
 
@@ -354,7 +357,11 @@ export class Dispatcher implements DriverEffects {
         handlerCancellable: handler?.cancellable ?? false,
       },
       session: session.ref,
-      release: () => reservation.release(),
+      release: () => {
+        reservation.release();
+        // Who waits for this very slot would otherwise learn of it by nothing.
+        this.feed(session);
+      },
     };
   }
 

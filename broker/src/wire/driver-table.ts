@@ -3,8 +3,12 @@ import type { CallDriver } from "./call-driver.js";
 import type { Figures } from "./figures.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
+/** Settled calls kept at most: under load the moment is shorter. */
+const SETTLED_MAX = 1_000;
+
 export class DriverTable {
   private readonly drivers = new Map<string, CallDriver>();
+  private readonly settledOnes = new Set<CallDriver>();
 
   constructor(
     private readonly timers: TimerWheel,
@@ -23,9 +27,17 @@ export class DriverTable {
     if (this.drivers.get(driver.callId) === driver) {
       this.drivers.delete(driver.callId);
     }
+    this.settledOnes.delete(driver);
   }
 
   settled(driver: CallDriver): void {
+    this.settledOnes.add(driver);
+    if (this.settledOnes.size > SETTLED_MAX) {
+      const oldest = this.settledOnes.values().next().value;
+      if (oldest !== undefined) {
+        this.remove(oldest);
+      }
+    }
     this.timers.after(this.figures.settledMemoryMs, () => this.remove(driver));
   }
 

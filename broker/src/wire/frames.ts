@@ -2,7 +2,7 @@
 import { type BrokerFrame, type CloseCode, Grant, GrantPhase, type Receipt, ReceiptDisposition } from "@toolrunner/proto";
 import type { CallError, StoredText } from "../domain/call/call-state.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
-import { RESULT_BYTES_MAX } from "../domain/limits.js";
+import { ERROR_DETAILS_MAX, ERROR_MESSAGE_CHARACTERS_MAX, RESULT_BYTES_MAX } from "../domain/limits.js";
 import type { GrantToSend, HeldPhase, ReceiptDispositionName } from "./commands.js";
 import type { Session } from "./session.js";
 
@@ -95,22 +95,40 @@ export function receiptFacts(
         facts: {
           ...common,
           outcome: "cancelled",
-          error: { code: "call_cancelled", message: outcome.value.message, retryable: false, retryAfterMs: null, details: [] },
+          error: {
+            code: "call_cancelled",
+            message: cut(outcome.value.message, ERROR_MESSAGE_CHARACTERS_MAX),
+            retryable: false,
+            retryAfterMs: null,
+            details: [],
+          },
         },
         json: null,
       };
     case "failed": {
       const { code, message, retryable, retryAfterMs, details } = outcome.value;
       const error: CallError = {
-        code: code === "" ? "handler_error" : code,
-        message,
+        code: code === "" ? "handler_error" : cut(code, ERROR_CODE_CHARACTERS_MAX),
+        message: cut(message, ERROR_MESSAGE_CHARACTERS_MAX),
         retryable,
         retryAfterMs: retryAfterMs > 0 ? retryAfterMs : null,
-        details,
+        details: details.slice(0, ERROR_DETAILS_MAX).map((detail) => ({
+          path: cut(detail.path, ERROR_DETAIL_CHARACTERS_MAX),
+          expected: cut(detail.expected, ERROR_DETAIL_CHARACTERS_MAX),
+          actual: cut(detail.actual, ERROR_DETAIL_CHARACTERS_MAX),
+        })),
       };
       return { facts: { ...common, outcome: "failed", error }, json: null };
     }
   }
+}
+
+const ERROR_CODE_CHARACTERS_MAX = 128;
+const ERROR_DETAIL_CHARACTERS_MAX = 512;
+
+/** Texts that a runner writes are stored up to a limit: an entry of the ledger has one too. */
+export function cut(text: string, charactersMax: number): string {
+  return text.length <= charactersMax ? text : `${text.slice(0, charactersMax - 1)}…`;
 }
 
 export function inlineText(json: string): StoredText {

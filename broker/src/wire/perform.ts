@@ -3,7 +3,7 @@
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
 import { SETTLED_STATES } from "../domain/call-view.js";
 import type { CallDriver, DriverContext } from "./call-driver.js";
-import type { DriverAnswer, DriverCommand } from "./commands.js";
+import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
 import { inlineText } from "./frames.js";
 import { storeText } from "./stored-text.js";
 
@@ -28,6 +28,9 @@ export function createPerformer(context: PerformerContext): Performer {
   }
 
   return async (driver, command) => {
+    if ("runner" in command && !concerns(driver, command.runner)) {
+      return { kind: "not_found" };
+    }
     switch (command.op) {
       case "receipt":
         return { kind: "disposition", disposition: await driver.receipt(command.receipt) };
@@ -73,6 +76,11 @@ export function createPerformer(context: PerformerContext): Performer {
         return events(driver, command.afterSeq, command.waitMs, context.driver());
     }
   };
+}
+
+function concerns(driver: CallDriver, runner: RunnerRef): boolean {
+  const { application, binding, bindingKind, subject } = driver.known.record.request;
+  return application === runner.application && binding === runner.binding && (bindingKind === "backend" || subject === runner.subject);
 }
 
 async function events(driver: CallDriver, afterSeq: number, waitMs: number, context: DriverContext): Promise<DriverAnswer> {

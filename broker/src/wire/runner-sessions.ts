@@ -5,7 +5,7 @@
  * epoch an arbiter gave (B2); a receipt is acknowledged only with the disposition of the append that it caused (G5);
  * pings are driven by one timer wheel and spread by each session's own start.
  */
-import { type BrokerFrame, type FrameChannel, type Hello, type RunnerFrame, Visibility } from "@toolrunner/proto";
+import { type BrokerFrame, type CloseCode, type FrameChannel, type Hello, type RunnerFrame, Visibility } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -15,6 +15,7 @@ import type { Dispatcher } from "./dispatcher.js";
 import type { Figures } from "./figures.js";
 import { grantFrame } from "./frames.js";
 import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
+import type { LedgerWatch } from "./ledger-watch.js";
 import type { RunnerConnection, RunnerSessions } from "./operations.js";
 import { freeSlots, type Session, type SessionRef } from "./session.js";
 import type { FrameHandlers } from "./session-frames.js";
@@ -32,6 +33,7 @@ export interface SessionsContext extends HandshakeContext {
   readonly figures: Figures;
   readonly timers: TimerWheel;
   readonly registry: SessionRegistry;
+  readonly ledgerWatch: LedgerWatch;
   readonly dispatcher: () => Dispatcher;
   readonly frames: () => FrameHandlers;
   /** A development broker asks for the definitions of a runner's tools; undefined: it is none. Told of each binding whose definitions are awaited. */
@@ -77,9 +79,7 @@ export class LocalSessions implements RunnerSessions {
     if (drainMs > 0) {
       await this.idle(drainMs);
     }
-    for (const session of [...this.context.registry.all]) {
-      session.channel.close(4501, "the broker is shutting down");
-    }
+    this.closeAll(4501, "the broker is shutting down");
     await Promise.all(this.serving);
     this.watching?.unsubscribe();
     this.endpoint?.unsubscribe();
@@ -92,6 +92,12 @@ export class LocalSessions implements RunnerSessions {
     });
     this.serving.add(served);
     return served.finally(() => this.serving.delete(served));
+  }
+
+  closeAll(code: CloseCode, reason: string): void {
+    for (const session of [...this.context.registry.all]) {
+      session.channel.close(code, reason);
+    }
   }
 
   /** Closes the sessions that a revoked key opened. */
@@ -166,6 +172,10 @@ export class LocalSessions implements RunnerSessions {
           this.open(session, frame);
           continue;
         }
+        if (session.closed) {
+          // Superseded: what it still sends is sent again on the newer session.
+          return;
+        }
         if (frame.frame?.$case === "hello") {
           fault(channel, "hello_expected", "a session has one hello, and it is the first frame");
           channel.close(4400, "a second hello");
@@ -211,6 +221,10 @@ export class LocalSessions implements RunnerSessions {
     }
     if (this.stopping) {
       channel.close(4501, "the broker is shutting down");
+      return undefined;
+    }
+    if (this.context.ledgerWatch.away) {
+      channel.close(4503, "the broker cannot reach its ledger");
       return undefined;
     }
     const hello = first.frame.value;

@@ -13,15 +13,15 @@ import {
 import { BrokerError } from "../domain/broker-error.js";
 import { backOffMs } from "../domain/call/decide.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
-import { PROGRESS_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
+import { ERROR_MESSAGE_CHARACTERS_MAX, PROGRESS_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { CatalogOperations, Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { BlobStore } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import { CallNotFound, type CallRouter } from "./call-router.js";
-import type { DriverAnswer, DriverCommand, ReceiptDispositionName } from "./commands.js";
+import type { DriverAnswer, DriverCommand, ReceiptDispositionName, RunnerRef } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
-import { inlineText, phaseName, receiptAckFrame, receiptFacts } from "./frames.js";
+import { cut, inlineText, phaseName, receiptAckFrame, receiptFacts } from "./frames.js";
 import type { Session } from "./session.js";
 import { storeText } from "./stored-text.js";
 import type { TimerWheel } from "./timer-wheel.js";
@@ -53,7 +53,12 @@ export class FrameHandlers {
         this.tell(
           session,
           frame.value.callId,
-          { op: "started", grantId: frame.value.grantId, atMs: frame.value.atUnixMs || this.context.clock.now() },
+          {
+            op: "started",
+            runner: runnerOf(session),
+            grantId: frame.value.grantId,
+            atMs: frame.value.atUnixMs || this.context.clock.now(),
+          },
           frame.value.grantId,
         );
         return;
@@ -118,7 +123,12 @@ export class FrameHandlers {
         continue;
       }
       session.grants.set(grant.grantId, listed);
-      this.ask(session, grant.callId, { op: "held", grantId: grant.grantId, phase, session: session.ref }, listed.driver)
+      this.ask(
+        session,
+        grant.callId,
+        { op: "held", runner: runnerOf(session), grantId: grant.grantId, phase, session: session.ref },
+        listed.driver,
+      )
         .then((answer) => {
           if (answer?.kind === "held" && answer.keep) {
             return;
@@ -143,9 +153,12 @@ export class FrameHandlers {
     }
     const driver = session.grants.get(grantId)?.driver;
     session.grants.delete(grantId);
-    this.ask(session, callId, { op: "decline", grantId, reason: name, message }, driver).catch((error: unknown) =>
-      this.failed(session, callId, "decline", error),
-    );
+    this.ask(
+      session,
+      callId,
+      { op: "decline", runner: runnerOf(session), grantId, reason: name, message: cut(message, ERROR_MESSAGE_CHARACTERS_MAX) },
+      driver,
+    ).catch((error: unknown) => this.failed(session, callId, "decline", error));
   }
 
   private progress(session: Session, progress: Progress): void {
@@ -169,7 +182,12 @@ export class FrameHandlers {
       ...(progress.percentage === undefined ? {} : { percentage: progress.percentage }),
       ...(data === undefined ? {} : { data: data.json }),
     };
-    this.tell(session, progress.callId, { op: "progress", grantId: progress.grantId, data: fields }, progress.grantId);
+    this.tell(
+      session,
+      progress.callId,
+      { op: "progress", runner: runnerOf(session), grantId: progress.grantId, data: fields },
+      progress.grantId,
+    );
   }
 
   private receipt(session: Session, receipt: Receipt): void {
@@ -200,7 +218,7 @@ export class FrameHandlers {
     hint: string | undefined,
   ): Promise<void> {
     const value = read.json === null ? null : await storeText(this.context.blobs, this.context.ids, callId, inlineText(read.json));
-    const command: DriverCommand = { op: "receipt", receipt: { ...read.facts, value } };
+    const command: DriverCommand = { op: "receipt", runner: runnerOf(session), receipt: { ...read.facts, value } };
     for (let tries = 1; !session.closed; tries += 1) {
       const disposition = await this.dispositionOf(session, callId, command, hint);
       if (disposition !== undefined) {
@@ -260,7 +278,7 @@ export class FrameHandlers {
       this.fault(session, "frame_invalid", "cancel_answer: level is not set", callId);
       return;
     }
-    this.tell(session, callId, { op: "cancel_answer", grantId, level: name }, grantId);
+    this.tell(session, callId, { op: "cancel_answer", runner: runnerOf(session), grantId, level: name }, grantId);
   }
 
   /** G1: the answer counts only from the journal that took the grant, which the session's own journal id shows. */
@@ -274,9 +292,12 @@ export class FrameHandlers {
     if (phase !== "finished") {
       session.grants.delete(answer.grantId);
     }
-    this.ask(session, answer.callId, { op: "held", grantId: answer.grantId, phase, session: session.ref }, driver).catch((error: unknown) =>
-      this.failed(session, answer.callId, "revoke_answer", error),
-    );
+    this.ask(
+      session,
+      answer.callId,
+      { op: "held", runner: runnerOf(session), grantId: answer.grantId, phase, session: session.ref },
+      driver,
+    ).catch((error: unknown) => this.failed(session, answer.callId, "revoke_answer", error));
   }
 
   private mergeDefinitions(session: Session, tools: readonly unknown[]): void {
@@ -339,4 +360,8 @@ function parsed(json: string): { readonly json: Json } | { readonly fault: true 
   } catch {
     return { fault: true };
   }
+}
+
+function runnerOf(session: Session): RunnerRef {
+  return { application: session.ref.application, binding: session.ref.binding, subject: session.subject };
 }

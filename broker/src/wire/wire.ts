@@ -14,6 +14,7 @@ import { CallService, type CallServiceContext } from "./call-service.js";
 import { Dispatcher } from "./dispatcher.js";
 import { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
+import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import type { CallOperations, RunnerOperations } from "./operations.js";
 import { createPerformer } from "./perform.js";
@@ -64,6 +65,7 @@ export function createWire(options: WireOptions): Wire {
   let newest: Version = 0;
 
   // The parts know each other: those that are made later are reached through functions.
+  const ledgerWatch = new LedgerWatch({ ledger, clock, timers, figures, log });
   const driver = (): DriverContext => driverContext;
   const sessions: LocalSessions = new LocalSessions({
     brokerId,
@@ -77,6 +79,7 @@ export function createWire(options: WireOptions): Wire {
     authenticator: options.authenticator,
     registersBindings: options.development,
     definitions,
+    ledgerWatch,
     dispatcher: () => dispatcher,
     frames: () => frames,
   });
@@ -122,6 +125,7 @@ export function createWire(options: WireOptions): Wire {
     definitions,
     index: options.index,
     newest: () => newest,
+    ledgerWatch,
     draining: () => draining,
   });
 
@@ -130,6 +134,8 @@ export function createWire(options: WireOptions): Wire {
     runners: directory,
     sessions,
     async start() {
+      ledgerWatch.start();
+      ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
       await membership.start();
       dispatcher.start();
       router.start();
@@ -154,6 +160,7 @@ export function createWire(options: WireOptions): Wire {
       for (const call of [...table]) {
         call.abandon();
       }
+      ledgerWatch.stop();
       timers.stop();
     },
   };

@@ -103,11 +103,13 @@ export interface CallRecord {
   readonly deadlineAtMs: number | null;
   /** The newest grant, also after it ended: its receipt still settles. */
   readonly newestGrant: Grant | null;
+  /** Ids of the call's newest grants, the last one last: a receipt of any other is none of this call's. */
+  readonly grantIds: readonly string[];
   /** The newest grant's handler is known to have begun. */
   readonly startedAtMs: number | null;
   /** Grant whose receipt led to a retry or a submission: a repeat of it is only acknowledged. */
   readonly consumedReceipt: { readonly grantId: string; readonly digest: string } | null;
-  /** `grantId/digest` of each late receipt that is kept as evidence. */
+  /** `grantId/digest` of each receipt that is stored and can do no more: late ones, and those that led to earlier retries. */
   readonly evidence: readonly string[];
 }
 

@@ -4,7 +4,7 @@
  */
 
 import type { FaultDetail } from "../fault.js";
-import { SUBMISSION_TIMEOUT_SECONDS } from "../limits.js";
+import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS } from "../limits.js";
 import { type CallError, type CallState, isRepeatable, isSettledState, type StoredText } from "./call-state.js";
 import type { CallEntry, ReceiptEntryFacts } from "./entries.js";
 import { evidenceKey } from "./transition.js";
@@ -29,9 +29,13 @@ export function callError(code: string, message: string, extra: Partial<CallErro
   return { code, message, retryable: false, retryAfterMs: null, details: [], ...extra };
 }
 
+const NULL_TEXT: StoredText = { kind: "inline", json: "null", bytes: 4 };
+
 export type ReceiptDecision =
   | { readonly kind: "append"; readonly disposition: "settled" | "evidence"; readonly entry: CallEntry }
-  | { readonly kind: "repeated" };
+  | { readonly kind: "repeated" }
+  /** Nothing is stored: the grant is none of this call's, or the call holds all the evidence that it may. */
+  | { readonly kind: "expired" };
 
 export interface ReceiptContext {
   readonly nowMs: number;
@@ -56,9 +60,16 @@ export function decideReceipt(
   if (known) {
     return { kind: "repeated" };
   }
+  if (!record.grantIds.includes(receipt.grantId)) {
+    return { kind: "expired" };
+  }
   const stale = record.newestGrant?.grantId !== receipt.grantId;
-  const consumed = record.consumedReceipt?.grantId === receipt.grantId && state.kind !== "submitted";
+  // After a submission only the final receipt is to come.
+  const consumed = record.consumedReceipt?.grantId === receipt.grantId && (state.kind !== "submitted" || receipt.outcome === "submitted");
   if (stale || consumed || isSettledState(state) || state.kind === "awaiting_confirmation") {
+    if (record.evidence.length >= EVIDENCE_PER_CALL_MAX) {
+      return { kind: "expired" };
+    }
     return { kind: "append", disposition: "evidence", entry: { kind: "evidence", at: context.nowMs, receipt } };
   }
   const fault =
@@ -71,7 +82,7 @@ export function decideReceipt(
     entry: {
       kind: "receipt",
       at: context.nowMs,
-      receipt,
+      receipt: receipt.outcome === "submitted" && receipt.value === null ? { ...receipt, value: NULL_TEXT } : receipt,
       fault,
       retryAtMs: retryAt(state, receipt, context),
       submissionExpiresAtMs: receipt.outcome === "submitted" ? context.nowMs + SUBMISSION_TIMEOUT_SECONDS * 1_000 : null,
@@ -87,14 +98,15 @@ function resultInvalidMessage(tool: string, faults: readonly FaultDetail[]): str
 }
 
 function retryAt(state: CallState, receipt: ReceiptEntryFacts, context: ReceiptContext): number | null {
-  if (state.kind !== "running" || receipt.outcome !== "failed" || receipt.error?.retryable !== true) {
+  if (state.kind !== "running" || state.cancel !== null || receipt.outcome !== "failed" || receipt.error?.retryable !== true) {
     return null;
   }
   const { request, attempts, deadlineAtMs } = state.record;
   if (!isRepeatable(request, state.grant) || attempts >= request.maxAttempts) {
     return null;
   }
-  const delayMs = receipt.error.retryAfterMs ?? backOffMs(attempts, context.random);
+  const asked = receipt.error.retryAfterMs;
+  const delayMs = asked !== null && Number.isFinite(asked) && asked >= 0 ? asked : backOffMs(attempts, context.random);
   const atMs = context.nowMs + delayMs;
   return deadlineAtMs !== null && atMs >= deadlineAtMs ? null : atMs;
 }
@@ -110,6 +122,10 @@ export function decideLeaseLost(
     return undefined;
   }
   const repeatable = isRepeatable(state.record.request, state.grant);
+  if (repeatable && state.cancel !== null) {
+    // Who asked for the cancel waits for the end of the call, not for another attempt.
+    return { kind: "cancelled", at: nowMs, error: callError("call_cancelled", state.cancel.reason), letRun: false };
+  }
   const why = cause === "lease" ? "the runner went silent" : "the runner restarted";
   return {
     kind: "lease_lost",
@@ -244,7 +260,7 @@ export function decideReconcile(state: CallState, input: ReconcileInput, nowMs: 
     outcome: input.outcome,
     by: input.by,
     note: input.note,
-    value: input.outcome === "applied" ? (input.value ?? { kind: "inline", json: "null", bytes: 4 }) : null,
+    value: input.outcome === "applied" ? (input.value ?? NULL_TEXT) : null,
     error,
   };
 }

@@ -29,6 +29,10 @@ const newestGrant = (state: CallState): string | null => ("record" in state ? (s
 const isNewest = (entry: Of<"receipt">, state: CallState): boolean => entry.receipt.grantId === newestGrant(state);
 const isHeld = (entry: { readonly grantId: string }, state: CallState): boolean =>
   state.kind === "running" && state.grant.grantId === entry.grantId;
+/** The handler is known to have begun, by the log or by news that comes with the entry. */
+const hasBegun = (entry: CallEntry, state: CallState): boolean =>
+  ("record" in state && state.record.startedAtMs !== null) || (entry.live?.startedAtMs ?? null) !== null;
+const cancelAsked = (state: CallState): boolean => state.kind === "running" && state.cancel !== null;
 const safe = (state: CallState): boolean => state.kind === "running" && isRepeatable(state.record.request, state.grant);
 
 function receiptEdges(from: CallStateKind): Edge[] {
@@ -65,7 +69,7 @@ function submittedEdge(from: CallStateKind): Edge {
     from,
     on: "receipt",
     to: "submitted",
-    when: when("receipt", "submitted", (e, s) => isNewest(e, s) && e.receipt.outcome === "submitted"),
+    when: when("receipt", "submitted", (e, s) => isNewest(e, s) && e.receipt.outcome === "submitted" && e.receipt.value !== null),
   };
 }
 
@@ -120,7 +124,31 @@ export const EDGES: readonly Edge[] = [
     from: "running",
     on: "returned",
     to: "queued",
-    when: when("returned", "not begun", (e, s) => isHeld(e, s) && e.reason !== "forbidden"),
+    when: when(
+      "returned",
+      "not begun, or safe to repeat",
+      (e, s) => isHeld(e, s) && e.reason !== "forbidden" && (safe(s) || !hasBegun(e, s)) && !cancelAsked(s),
+    ),
+  },
+  {
+    from: "running",
+    on: "returned",
+    to: "cancelled",
+    when: when(
+      "returned",
+      "not begun, or safe to repeat, and a cancel was asked for",
+      (e, s) => isHeld(e, s) && e.reason !== "forbidden" && (safe(s) || !hasBegun(e, s)) && cancelAsked(s),
+    ),
+  },
+  {
+    from: "running",
+    on: "returned",
+    to: "needs_reconciliation",
+    when: when(
+      "returned",
+      "was known to have begun, not safe to repeat",
+      (e, s) => isHeld(e, s) && e.reason !== "forbidden" && !safe(s) && hasBegun(e, s),
+    ),
   },
   {
     from: "running",

@@ -1,7 +1,7 @@
 /**
  * The stored form of entries: JSON with a version of its own, never a wire message.
- * Texts that are JSON already (arguments, results) are put in as they are, so nothing is encoded twice;
- * `decodeEntry` gives them back as texts.
+ * Texts that are JSON already (arguments, results) are put in as they are, at the end, with their length before them:
+ * nothing is encoded twice, and `decodeEntry` gives them back to the letter, whatever their numbers, keys or depth.
  */
 
 import type { StoredEntry } from "../ports/ledger.js";
@@ -10,10 +10,12 @@ import type { CallEntry, PlacedEntry } from "./entries.js";
 
 const FORMAT = 1;
 
+/** The entry cannot be read: it is damaged, or of a newer broker. The message says which entry and what to do. */
 export class EntryFormatError extends Error {
   override readonly name = "EntryFormatError";
 }
 
+/** @param entry its texts (`argumentsJson`, inline values) must be JSON: they become part of the stored JSON unchecked. */
 export function encodeEntry(entry: CallEntry): string {
   switch (entry.kind) {
     case "accepted": {
@@ -45,20 +47,23 @@ function withValue(head: object, value: StoredText | null): string {
 }
 
 function withText(head: object, json: string): string {
-  return `${JSON.stringify(head).slice(0, -1)},"text":${json}}`;
+  return `${JSON.stringify(head).slice(0, -1)},"units":${json.length},"text":${json}}`;
 }
 
+/** Reads a stored entry. Throws {@link EntryFormatError}. */
 export function decodeEntry(stored: StoredEntry): PlacedEntry {
-  const { f: format, text, blob, ...raw } = parse(stored);
+  const { f: format, text: _text, units, blob, ...raw } = parse(stored);
   if (format !== FORMAT) {
     throw new EntryFormatError(
       `entry ${stored.entryId} of call ${stored.callId} has format ${String(format)}; this broker reads format ${FORMAT}. Update the broker.`,
     );
   }
+  // The text's own letters; its parsed form only proved that it is JSON.
+  const text = units === undefined ? undefined : stored.data.slice(-1 - units, -1);
   const placed: PlacedEntry = { ...raw, entryId: stored.entryId, version: stored.version };
   switch (placed.kind) {
     case "accepted":
-      return { ...placed, argumentsJson: JSON.stringify(text) };
+      return { ...placed, argumentsJson: text ?? "null" };
     case "receipt":
       return { ...placed, receipt: { ...placed.receipt, value: textOf(text, blob) } };
     case "evidence":
@@ -73,24 +78,29 @@ export function decodeEntry(stored: StoredEntry): PlacedEntry {
 type StoredForm = PlacedEntry & {
   readonly f: unknown;
   readonly text?: unknown;
+  readonly units?: number;
   readonly blob?: { readonly name: string; readonly bytes: number };
 };
 
 function parse(stored: StoredEntry): StoredForm {
+  let value: unknown;
   try {
-    return JSON.parse(stored.data);
+    value = JSON.parse(stored.data);
   } catch (cause) {
-    throw new EntryFormatError(`entry ${stored.entryId} of call ${stored.callId} is not JSON`, { cause });
+    throw new EntryFormatError(`entry ${stored.entryId} of call ${stored.callId} is not JSON: its ledger is damaged, restore it`, {
+      cause,
+    });
   }
+  // What is no object has no format, and is refused for that. The format vouches for the rest.
+  return (typeof value === "object" && value !== null ? value : {}) as StoredForm;
 }
 
-function textOf(text: unknown, blob: StoredForm["blob"]): StoredText | null {
+function textOf(text: string | undefined, blob: StoredForm["blob"]): StoredText | null {
   if (blob !== undefined) {
     return { kind: "blob", ...blob };
   }
   if (text === undefined) {
     return null;
   }
-  const json = JSON.stringify(text);
-  return { kind: "inline", json, bytes: Buffer.byteLength(json) };
+  return { kind: "inline", json: text, bytes: Buffer.byteLength(text) };
 }

@@ -9,7 +9,8 @@
 
 import { assertNever } from "../assert-never.js";
 import { type EventName, SETTLED_STATES } from "../call-view.js";
-import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../limits.js";
+import { isoTime } from "../iso-time.js";
+import { GRANTS_REMEMBERED, PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../limits.js";
 import type { Json } from "../ports/catalog.js";
 import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, SettledCallState, Settlement } from "./call-state.js";
 import { type Edge, edgeFor } from "./edges.js";
@@ -120,7 +121,7 @@ class Step {
       case "granted":
         return this.grant({ ...before.record, driver: entry.driver }, entry.grant);
       case "returned":
-        return this.giveBack(before, entry);
+        return this.giveBack(before, entry, edge);
       case "receipt":
         return this.receipt(before, entry, edge);
       case "lease_lost":
@@ -163,6 +164,7 @@ class Step {
       attempts: 0,
       deadlineAtMs: entry.deadlineAtMs,
       newestGrant: null,
+      grantIds: [],
       startedAtMs: null,
       consumedReceipt: null,
       evidence: [],
@@ -170,7 +172,7 @@ class Step {
     this.tell("requested", { toolset: entry.request.toolset, tool: entry.request.tool, binding: entry.request.binding });
     if (to === "awaiting_confirmation") {
       const expiresAtMs = entry.confirmationExpiresAtMs ?? entry.at;
-      this.tell("confirmation_requested", { expires_at: new Date(expiresAtMs).toISOString() });
+      this.tell("confirmation_requested", { expires_at: isoTime(expiresAtMs) });
       return { kind: "awaiting_confirmation", record: this.advance(record), expiresAtMs };
     }
     if (entry.grant !== null) {
@@ -200,18 +202,38 @@ class Step {
     this.effects.push({ kind: "send_grant", grant });
     return {
       kind: "running",
-      record: this.advance({ ...record, attempts: facts.attempt, newestGrant: grant, startedAtMs: null }),
+      record: this.advance({
+        ...record,
+        attempts: facts.attempt,
+        newestGrant: grant,
+        grantIds: [...record.grantIds, grant.grantId].slice(-GRANTS_REMEMBERED),
+        startedAtMs: null,
+      }),
       grant,
       cancel: null,
     };
   }
 
-  private giveBack(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "returned" }>): Moved {
+  private giveBack(
+    before: Exclude<CallState, { kind: "requested" }>,
+    entry: Extract<PlacedEntry, { kind: "returned" }>,
+    edge: Edge,
+  ): Moved {
     const grant = this.endGrant(before, null);
     if (entry.reason === "forbidden") {
       return this.settle("denied", before.record, {
-        error: { code: "forbidden", message: entry.message, retryable: false, retryAfterMs: null, details: [] },
+        error: plainError("forbidden", entry.message),
       });
+    }
+    if (edge.to === "needs_reconciliation") {
+      return this.toReconciliation(
+        before.record,
+        grant,
+        "the runner said that the call began, then that it did not: its outcome is unknown",
+      );
+    }
+    if (edge.to === "cancelled") {
+      return this.settle("cancelled", before.record, { error: cancelledError(before) });
     }
     const attempts = grant === null ? before.record.attempts : grant.attempt - 1;
     return this.queue({ ...before.record, attempts }, entry.notBeforeMs, { reason: entry.reason });
@@ -225,7 +247,12 @@ class Step {
     }
     const grant = this.endGrant(before, null) ?? before.record.newestGrant;
     const facts = receiptFacts(receipt, entry.at);
-    const consumed: CallRecord = { ...before.record, consumedReceipt: { grantId: receipt.grantId, digest: receipt.digest } };
+    const earlier = before.record.consumedReceipt;
+    const consumed: CallRecord = {
+      ...before.record,
+      consumedReceipt: { grantId: receipt.grantId, digest: receipt.digest },
+      evidence: earlier === null ? before.record.evidence : [...before.record.evidence, evidenceKey(earlier)],
+    };
     if (edge.to === "submitted") {
       if (grant === null || receipt.value === null) {
         throw new Error("submitted without a grant and a handle");
@@ -243,16 +270,24 @@ class Step {
     if (edge.to === "queued") {
       this.tell("retry_scheduled", {
         attempt: receipt.attempt,
-        not_before: new Date(entry.retryAtMs ?? entry.at).toISOString(),
+        not_before: isoTime(entry.retryAtMs ?? entry.at),
         code: receipt.error?.code ?? "handler_error",
       });
       return this.queue(consumed, entry.retryAtMs, null);
     }
-    const error = entry.fault ?? receipt.error;
-    if (edge.to === "succeeded" || edge.to === "failed" || edge.to === "cancelled") {
-      return this.settle(edge.to, before.record, { receipt: facts, result: receipt.value, error });
+    const settled = { receipt: facts, result: receipt.value };
+    switch (edge.to) {
+      case "succeeded":
+        return this.settle(edge.to, before.record, settled);
+      case "failed": {
+        const error = entry.fault ?? receipt.error ?? plainError("handler_error", "the handler failed and gave no reason");
+        return this.settle(edge.to, before.record, { ...settled, error });
+      }
+      case "cancelled":
+        return this.settle(edge.to, before.record, { ...settled, error: receipt.error ?? cancelledError(before) });
+      default:
+        throw new Error(`receipt leads to ${edge.to}`);
     }
-    throw new Error(`receipt leads to ${edge.to}`);
   }
 
   private leaseLost(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "lease_lost" }>): Moved {
@@ -261,7 +296,7 @@ class Step {
     if (entry.retryAtMs !== null) {
       this.tell("retry_scheduled", {
         attempt: grant?.attempt ?? 0,
-        not_before: new Date(entry.retryAtMs).toISOString(),
+        not_before: isoTime(entry.retryAtMs),
         code: entry.cause,
       });
       return this.queue(before.record, entry.retryAtMs, null);
@@ -388,7 +423,8 @@ class Step {
   }
 
   private advance(record: CallRecord): CallRecord {
-    const startedAtMs = this.entry.live?.startedAtMs ?? record.startedAtMs;
+    const told = this.entry.kind === "receipt" ? this.entry.receipt.startedAtMs : null;
+    const startedAtMs = record.startedAtMs ?? this.entry.live?.startedAtMs ?? told;
     return {
       ...record,
       version: this.entry.version,
@@ -396,6 +432,16 @@ class Step {
       startedAtMs: this.entry.kind === "granted" || this.entry.kind === "accepted" ? null : startedAtMs,
     };
   }
+}
+
+function plainError(code: string, message: string): CallError {
+  return { code, message, retryable: false, retryAfterMs: null, details: [] };
+}
+
+/** Why a call is cancelled that said nothing about it itself. */
+function cancelledError(before: CallState): CallError {
+  const reason = before.kind === "running" ? before.cancel?.reason : undefined;
+  return plainError("call_cancelled", reason ?? "the call was cancelled");
 }
 
 export function evidenceKey(receipt: { readonly grantId: string; readonly digest: string }): string {

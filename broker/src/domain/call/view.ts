@@ -1,6 +1,7 @@
 /** From the state of a call to what agents see of it. */
 
 import type { CallErrorView, CallEventView, CallView, WaitingFor } from "../call-view.js";
+import { isoTime } from "../iso-time.js";
 import { RESULT_INLINE_BYTES_MAX } from "../limits.js";
 import type { Json } from "../ports/catalog.js";
 import { type CallError, type CallRecord, type CallState, isSettledState, type ReceiptFacts, type StoredText } from "./call-state.js";
@@ -50,9 +51,9 @@ export function callView(state: Exclude<CallState, { kind: "requested" }>, optio
     session: request.session,
     attempt: record.attempts,
     waiting_for: waitingFor(state, options),
-    created_at: iso(request.createdAtMs),
-    deadline_at: record.deadlineAtMs === null ? null : iso(record.deadlineAtMs),
-    settled_at: settlement === null ? null : iso(settlement.atMs),
+    created_at: isoTime(request.createdAtMs),
+    deadline_at: record.deadlineAtMs === null ? null : isoTime(record.deadlineAtMs),
+    settled_at: settlement === null ? null : isoTime(settlement.atMs),
     receipt: receipt === null ? null : receiptView(receipt),
     ...(large ? {} : { result: json === null ? null : (JSON.parse(json) as Json) }),
     result_ref: large ? resultRef(request.callId) : null,
@@ -97,7 +98,7 @@ function receiptView(receipt: ReceiptFacts): NonNullable<CallView["receipt"]> {
     fence: receipt.fence,
     outcome: receipt.outcome,
     runner_id: receipt.runnerId,
-    received_at: iso(receipt.receivedAtMs),
+    received_at: isoTime(receipt.receivedAtMs),
     digest: receipt.digest,
   };
 }
@@ -113,9 +114,5 @@ export function errorView(error: CallError): CallErrorView {
 }
 
 export function eventView(callId: string, event: CallEvent): CallEventView {
-  return { type: "event", call_id: callId, seq: event.seq, at: iso(event.atMs), event: event.event, data: event.data };
-}
-
-function iso(ms: number): string {
-  return new Date(ms).toISOString();
+  return { type: "event", call_id: callId, seq: event.seq, at: isoTime(event.atMs), event: event.event, data: event.data };
 }
