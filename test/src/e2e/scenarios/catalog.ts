@@ -121,27 +121,36 @@ export const CATALOG_SCENARIOS = [
 
   scenario(
     ["C9"],
-    "schemas are checked when they are saved: faults have paths, references are local, and hostile patterns are refused",
+    "schemas are checked when they are saved: faults have paths, references are local, and no pattern can run away",
     async (cell) => {
       const id = cell.name("schemas");
       await publish(cell, id, "backend", [{ name: "echo" }]);
-      const save = (input_schema: unknown) =>
-        cell.http("PUT", `/v1/toolsets/${id}`, { base_version: 1, tools: [tool(id, { input_schema })] });
+      const save = (input_schema: unknown, base_version = 1) =>
+        cell.http("PUT", `/v1/toolsets/${id}`, { base_version, tools: [tool(id, { input_schema })] });
       for (const [schema, path] of [
         [{ type: "object", properties: { x: { type: "strin" } } }, "/tools/0/input_schema/properties/x/type"],
         [{ type: "object", properties: { x: { $ref: "https://example.com/x.json" } } }, "/tools/0/input_schema/properties/x/$ref"],
-        [{ type: "object", properties: { x: { type: "string", pattern: "^(a+)+$" } } }, "/tools/0/input_schema/properties/x/pattern"],
+        [{ type: "object", properties: { x: { type: "string", pattern: "^(a)\\1$" } } }, "/tools/0/input_schema/properties/x/pattern"],
       ] as const) {
         const refused = await save(schema);
         expect(refused.status, JSON.stringify(refused.body)).toBe(400);
         expect(faultPaths(refused.body)).toContain(path);
       }
-      const kept = await save({
-        $schema: "http://json-schema.org/draft-07/schema#",
-        type: "object",
-        definitions: { n: { type: "integer" } },
-        properties: { b: { $ref: "#/definitions/n" }, a: { type: "string", "x-unknown": 1 } },
-      });
+      // Exponential for an engine that backtracks: it is followed in all its ways at once instead.
+      expect((await save({ type: "object", properties: { x: { type: "string", pattern: "^(a+)+$" } } })).status).toBe(200);
+      const before = performance.now();
+      const hostile = await cell.http("POST", "/v1/calls", { toolset: id, tool: "echo", arguments: { x: `${"a".repeat(5_000)}!` } });
+      expect(hostile).toMatchObject({ status: 400, body: { error: { code: "arguments_invalid" } } });
+      expect(performance.now() - before).toBeLessThan(5_000);
+      const kept = await save(
+        {
+          $schema: "http://json-schema.org/draft-07/schema#",
+          type: "object",
+          definitions: { n: { type: "integer" } },
+          properties: { b: { $ref: "#/definitions/n" }, a: { type: "string", "x-unknown": 1 } },
+        },
+        2,
+      );
       expect(kept.status).toBe(200);
       const text = JSON.stringify((await cell.http("GET", `/v1/toolsets/${id}`)).body.tools);
       expect(text.indexOf('"b"')).toBeLessThan(text.indexOf('"a"'));
