@@ -12,28 +12,8 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await stage.close();
-  await nats.stop();
+  await nats.dispose();
 });
-
-/** What a product team does once: the binding, the toolset, a runner key. Answers the key. */
-async function setUp(broker: CliProcess): Promise<string> {
-  expect((await stage.http(broker, "PUT", "/v1/bindings/work", { name: "Work", kind: "backend" })).status).toBe(201);
-  const tool = (name: string, idempotent: boolean) => ({
-    name,
-    description: "Waits.",
-    input_schema: { type: "object" },
-    binding: "work",
-    idempotent,
-    cancellable: true,
-  });
-  expect(
-    (await stage.http(broker, "PUT", "/v1/toolsets/work", { base_version: 0, tools: [tool("charge", false), tool("lookup", true)] }))
-      .status,
-  ).toBe(201);
-  const key = await stage.http(broker, "POST", "/v1/bindings/work/keys", {});
-  expect(key.status).toBe(201);
-  return String(key.body.key);
-}
 
 async function start(broker: CliProcess, tool: string): Promise<string> {
   const made = await stage.http(broker, "POST", "/v1/calls", { toolset: "work", tool, arguments: { n: 1 } });
@@ -45,7 +25,7 @@ describe("two brokers on one NATS", () => {
   for (const transport of ["ws", "grpc"] as const) {
     it(`run calls across each other in both directions, over ${transport} (B3)`, async () => {
       const [a, b] = await Promise.all([stage.broker(nats.url), stage.broker(nats.url)]);
-      const token = await setUp(a);
+      const token = await stage.setUp(a);
       await stage.openGate();
       const runner = await stage.runner({ url: String(b.ready[transport]), token, journal: "journal" });
       const there = await stage.http(a, "POST", "/v1/calls", { toolset: "work", tool: "charge", arguments: { n: 1 }, wait_seconds: 20 });
@@ -61,7 +41,7 @@ describe("two brokers on one NATS", () => {
 
   it("B1, I9: when one is killed, the other settles its calls, the first within 10 s", async () => {
     const [a, b] = await Promise.all([stage.broker(nats.url), stage.broker(nats.url)]);
-    const token = await setUp(a);
+    const token = await stage.setUp(a);
     const runner = await stage.runner({ url: String(b.ready.ws), token, journal: "journal" });
     const running = await Promise.all(Array.from({ length: 10 }, (_, index) => start(a, index % 2 === 0 ? "charge" : "lookup")));
     await eventually("the handlers to start", () => stage.starts().length === running.length);
@@ -83,9 +63,28 @@ describe("two brokers on one NATS", () => {
     expect(views.every(({ result }) => (result as { pid: number }).pid === runner.pid)).toBe(true);
   }, 60_000);
 
+  it("B1: one that hangs loses its calls to the other, and harms nothing when it wakes", async () => {
+    const [a, b] = await Promise.all([stage.broker(nats.url), stage.broker(nats.url)]);
+    const token = await stage.setUp(a);
+    await stage.runner({ url: String(b.ready.ws), token, journal: "journal" });
+    const running = await Promise.all(Array.from({ length: 6 }, (_, index) => start(a, index % 2 === 0 ? "charge" : "lookup")));
+    await eventually("the handlers to start", () => stage.starts().length === running.length);
+    a.signal("SIGSTOP");
+    try {
+      await stage.openGate();
+      const views = await Promise.all(running.map((id) => stage.http(b, "GET", `/v1/calls/${id}?wait_seconds=30`)));
+      expect(views.map(({ body }) => `${String(body.state)} ${String(body.attempt)}`)).toEqual(running.map(() => "succeeded 1"));
+    } finally {
+      a.signal("SIGCONT");
+    }
+    const seen = await Promise.all(running.map((id) => stage.http(a, "GET", `/v1/calls/${id}?wait_seconds=20`)));
+    expect(seen.map(({ body }) => `${String(body.state)} ${String(body.attempt)}`)).toEqual(running.map(() => "succeeded 1"));
+    expect(stage.starts().length).toBe(running.length);
+  }, 60_000);
+
   it("B1, I9: queued calls of a killed broker that nobody asks for are driven by the other within 10 s", async () => {
     const [a, b] = await Promise.all([stage.broker(nats.url), stage.broker(nats.url)]);
-    const token = await setUp(a);
+    const token = await stage.setUp(a);
     const queued = await Promise.all(Array.from({ length: 20 }, () => start(a, "lookup")));
     await a.kill9();
     const killedAt = performance.now();

@@ -16,6 +16,11 @@ export interface Start {
   readonly pid: number;
 }
 
+export interface Answer {
+  readonly status: number;
+  readonly body: Record<string, unknown>;
+}
+
 export interface Stage {
   readonly folder: string;
   /** Lets all handlers end. */
@@ -34,12 +39,9 @@ export interface Stage {
   /** Whether a journal file holds this text. */
   journalSays(journal: string, text: string): boolean;
   /** An HTTP call to a broker as its administrator, or with `key`. */
-  http(
-    broker: CliProcess,
-    method: string,
-    path: string,
-    body?: unknown,
-  ): Promise<{ readonly status: number; readonly body: Record<string, unknown> }>;
+  http(broker: CliProcess, method: string, path: string, body?: unknown): Promise<Answer>;
+  /** What a product team does once: the binding, the toolset, a runner key. Answers the key. */
+  setUp(broker: CliProcess): Promise<string>;
   close(): Promise<void>;
 }
 
@@ -53,8 +55,38 @@ export async function createStage(): Promise<Stage> {
     processes.push(child);
     return child;
   }
+  async function http(broker: CliProcess, method: string, path: string, body?: unknown): Promise<Answer> {
+    const key = typeof broker.ready.agent_key === "string" ? broker.ready.agent_key : ADMIN_KEY;
+    const response = await fetch(`${String(broker.ready.http)}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "content-type": "application/json" }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+  }
+  async function made(broker: CliProcess, method: string, path: string, body: unknown): Promise<Record<string, unknown>> {
+    const answer = await http(broker, method, path, body);
+    if (answer.status !== 201) {
+      throw new Error(`${method} ${path}: ${JSON.stringify(answer)}`);
+    }
+    return answer.body;
+  }
   return {
     folder,
+    http,
+    async setUp(broker) {
+      await made(broker, "PUT", "/v1/bindings/work", { name: "Work", kind: "backend" });
+      const tools = ["charge", "lookup"].map((name) => ({
+        name,
+        description: "Waits.",
+        input_schema: { type: "object" },
+        binding: "work",
+        idempotent: name === "lookup",
+        cancellable: true,
+      }));
+      await made(broker, "PUT", "/v1/toolsets/work", { base_version: 0, tools });
+      return String((await made(broker, "POST", "/v1/bindings/work/keys", {})).key);
+    },
     openGate: () => writeFile(gate, ""),
     starts: () =>
       existsSync(startsFile)
@@ -83,15 +115,6 @@ export async function createStage(): Promise<Stage> {
         ],
         version === undefined ? {} : { HANDLER_VERSION: version },
       ),
-    async http(broker, method, path, body) {
-      const key = typeof broker.ready.agent_key === "string" ? broker.ready.agent_key : ADMIN_KEY;
-      const response = await fetch(`${String(broker.ready.http)}${path}`, {
-        method,
-        headers: { authorization: `Bearer ${key}`, ...(body === undefined ? {} : { "content-type": "application/json" }) },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      });
-      return { status: response.status, body: (await response.json()) as Record<string, unknown> };
-    },
     async close() {
       await Promise.all(processes.map((child) => child.kill9()));
       await rm(folder, { recursive: true, force: true });

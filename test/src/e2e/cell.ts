@@ -137,7 +137,7 @@ async function storeOf(ledger: LedgerKind, undo: (() => Promise<unknown> | unkno
     }
     case "jetstream": {
       const nats: NatsServer = await startNatsServer({ version: "2.9" });
-      undo.push(() => nats.stop());
+      undo.push(() => nats.dispose());
       return { kind: "nats", url: nats.url };
     }
   }
