@@ -17,7 +17,8 @@ export interface TimerWheel {
   stop(): void;
 }
 
-export function createTimerWheel(clock: Clock): TimerWheel {
+/** `onError` is told what a task threw: all other tasks go on. */
+export function createTimerWheel(clock: Clock, onError: (error: unknown) => void): TimerWheel {
   const buckets = new Map<number, Set<() => void>>();
   let running: { cancel(): void } | undefined;
   let nextBucket = 0;
@@ -50,7 +51,11 @@ export function createTimerWheel(clock: Clock): TimerWheel {
       }
       buckets.delete(bucket);
       for (const task of tasks) {
-        task();
+        try {
+          task();
+        } catch (error) {
+          onError(error);
+        }
       }
     }
     arm();

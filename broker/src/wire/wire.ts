@@ -56,7 +56,9 @@ export interface Wire {
 
 export function createWire(options: WireOptions): Wire {
   const { brokerId, ledger, bus, clock, ids, log, figures, catalog } = options;
-  const timers = createTimerWheel(clock);
+  const timers = createTimerWheel(clock, (error) =>
+    log.error("timer_failed", { error: error instanceof Error ? error.message : String(error) }),
+  );
   const registry = new SessionRegistry();
   const table = new DriverTable(timers, figures);
   const membership = new Membership(brokerId, { bus, clock, log, figures, timers });
