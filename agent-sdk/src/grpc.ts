@@ -1,1 +1,1 @@
-export {};
+export { connectGrpc, type GrpcTransportOptions } from "./grpc/grpc-transport.js";

@@ -18,6 +18,7 @@ export interface RunnerRef {
   readonly binding: string;
   /** Null on a backend. */
   readonly subject: string | null;
+  readonly journalId: string;
 }
 
 /** To the driver of a call. */

@@ -123,7 +123,11 @@ export class Dispatcher implements DriverEffects {
     const sent = this.toSession(session, { op: "grant", grant: toSend });
     placement?.release();
     this.background(
-      sent.then((answer) => (answer === "never_sent" ? driver.returnUnsent(grant.grantId) : undefined)),
+      sent.then((answer) =>
+        answer === "never_sent"
+          ? driver.returned(grant.grantId, "unsent", "the runner's session ended before the grant was sent")
+          : undefined,
+      ),
       driver,
     );
   }

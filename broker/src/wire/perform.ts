@@ -35,7 +35,7 @@ export function createPerformer(context: PerformerContext): Performer {
       case "receipt":
         return { kind: "disposition", disposition: await driver.receipt(command.receipt) };
       case "decline":
-        await driver.decline(command);
+        await driver.returned(command.grantId, command.reason, command.message);
         return { kind: "done" };
       case "started":
         driver.started(command.grantId, command.atMs);

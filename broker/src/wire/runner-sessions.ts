@@ -10,10 +10,11 @@ import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
-import type { SessionAnswer, SessionCommand } from "./commands.js";
+import type { GrantToSend, SessionAnswer, SessionCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
 import type { Figures } from "./figures.js";
 import { grantFrame } from "./frames.js";
+import { GrantMemory } from "./grant-memory.js";
 import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import type { LedgerWatch } from "./ledger-watch.js";
 import type { RunnerConnection, RunnerSessions } from "./operations.js";
@@ -51,6 +52,7 @@ export class LocalSessions implements RunnerSessions {
   private watching: Subscription | undefined;
   private endpoint: Subscription | undefined;
   private stopping = false;
+  private readonly memory = new GrantMemory();
   private readonly serving = new Set<Promise<void>>();
 
   constructor(private readonly context: SessionsContext) {}
@@ -111,48 +113,35 @@ export class LocalSessions implements RunnerSessions {
 
   onSession(ref: SessionRef, command: SessionCommand): SessionAnswer {
     const session = this.context.registry.find(ref);
-    if (session === undefined || session.closed) {
-      return command.op === "grant" ? "never_sent" : "gone";
+    const present = session === undefined || session.closed ? undefined : session;
+    if (command.op === "grant") {
+      return this.sendGrant(present, ref.sessionEpoch, command.grant);
     }
-    switch (command.op) {
-      case "grant": {
-        const known = session.grants.get(command.grant.grantId);
-        if (known !== undefined) {
-          known.driver = command.grant.driver;
-          return "sent";
-        }
-        if (session.ref.sessionEpoch !== ref.sessionEpoch || session.draining) {
-          return "never_sent";
-        }
-        session.grants.set(command.grant.grantId, {
-          callId: command.grant.callId,
-          grantId: command.grant.grantId,
-          fence: command.grant.fence,
-          driver: command.grant.driver,
-          finished: false,
-          listedFromPing: session.pingNumber + 1,
-        });
-        this.context.dispatcher().endReservation(command.grant.callId);
-        session.channel.send(grantFrame(command.grant, session, this.context.figures.leaseMs, this.context.clock.now()));
-        return "sent";
-      }
-      case "cancel":
-        session.channel.send({
-          frame: {
-            $case: "cancel",
-            value: { callId: command.callId, grantId: command.grantId, fence: command.fence, reason: command.reason },
-          },
-        });
-        return "sent";
-      case "revoke":
-        session.channel.send({
-          frame: {
-            $case: "revoke",
-            value: { callId: command.callId, grantId: command.grantId, fence: command.fence, reason: command.reason },
-          },
-        });
-        return "sent";
+    const { op, callId, grantId, fence, reason } = command;
+    present?.channel.send({ frame: { $case: op, value: { callId, grantId, fence, reason } } });
+    return present === undefined ? "gone" : "sent";
+  }
+
+  /** Idempotent by the grant's id. */
+  private sendGrant(session: Session | undefined, sessionEpoch: number, grant: GrantToSend): SessionAnswer {
+    const known = session?.grants.get(grant.grantId);
+    if (known !== undefined) {
+      known.driver = grant.driver;
+      return "sent";
     }
+    const fate = this.memory.fateOf(grant.grantId);
+    if (fate !== undefined) {
+      return fate === "sent" ? "gone" : "never_sent";
+    }
+    if (session === undefined || session.ref.sessionEpoch !== sessionEpoch || session.draining) {
+      this.memory.remember(grant.grantId, "refused");
+      return "never_sent";
+    }
+    const { callId, grantId, fence, driver } = grant;
+    session.grants.set(grantId, { callId, grantId, fence, driver, finished: false, listedFromPing: session.pingNumber + 1 });
+    this.context.dispatcher().endReservation(callId);
+    session.channel.send(grantFrame(grant, session, this.context.figures.leaseMs, this.context.clock.now()));
+    return "sent";
   }
 
   private async run(channel: FrameChannel<RunnerFrame, BrokerFrame>, connection: RunnerConnection): Promise<void> {
@@ -191,9 +180,8 @@ export class LocalSessions implements RunnerSessions {
       late.cancel();
       pings?.stop();
       if (session !== undefined) {
-        session.closed = true;
+        this.end(session);
         session.awaitsDefinitions?.();
-        this.context.registry.remove(session);
         this.context.dispatcher().sessionRemoved(session);
         const close = await channel.closed;
         this.context.log.info("session_closed", {
@@ -328,6 +316,15 @@ export class LocalSessions implements RunnerSessions {
     return { stop: () => task.cancel() };
   }
 
+  /** From now on the session takes and gives nothing; what it was sent stays known. Idempotent. */
+  private end(session: Session): void {
+    session.closed = true;
+    for (const grantId of session.grants.keys()) {
+      this.memory.remember(grantId, "sent");
+    }
+    this.context.registry.remove(session);
+  }
+
   private supersedeOlder(key: string, epoch: number): void {
     const [application, binding, runnerId] = key.split(".");
     if (application !== undefined && binding !== undefined && runnerId !== undefined) {
@@ -339,8 +336,7 @@ export class LocalSessions implements RunnerSessions {
     if (session === undefined || session.ref.sessionEpoch >= epoch) {
       return;
     }
-    session.closed = true;
-    this.context.registry.remove(session);
+    this.end(session);
     session.channel.close(4409, "a newer session of the same runner id took over");
   }
 

@@ -363,5 +363,5 @@ function parsed(json: string): { readonly json: Json } | { readonly fault: true 
 }
 
 function runnerOf(session: Session): RunnerRef {
-  return { application: session.ref.application, binding: session.ref.binding, subject: session.subject };
+  return { application: session.ref.application, binding: session.ref.binding, subject: session.subject, journalId: session.journalId };
 }

@@ -179,6 +179,77 @@ describe("one broker", () => {
   });
 });
 
+describe("a grant that is asked to be sent again (G1)", () => {
+  const ref = (epoch: number, brokerId: string) => ({
+    brokerId,
+    application: "default",
+    binding: "shop",
+    runnerId: "runner_1",
+    sessionEpoch: epoch,
+  });
+  const grant = (grantId: string) => ({
+    driver: "broker_gone",
+    callId: "call_aaaaaaaaaaaaaaaaaaaaaaaaaa",
+    grantId,
+    fence: 1,
+    attempt: 1,
+    tool: "echo",
+    version: "1",
+    toolset: "shop",
+    toolsetVersion: 1,
+    argumentsJson: "{}",
+    subject: null,
+    agent: null,
+    session: null,
+    deadlineAtMs: Date.now() + 30_000,
+    scopes: [],
+    traceparent: null,
+  });
+  const send = (wire: Awaited<ReturnType<typeof broker>>["wire"], epoch: number, id: string, brokerId: string) =>
+    wire.sessions.onSession(ref(epoch, brokerId), { op: "grant", grant: grant(id) });
+
+  it("is sent once, and never called unsent once it may have reached a runner", async () => {
+    const site = createSite(silentLog);
+    const one = await broker(site);
+    const runner = await connectRunner(one.wire);
+    const { data } = await one.wire.runners.list(AGENT, {});
+    const epoch = data[0]?.session_epoch ?? 0;
+    expect(send(one.wire, epoch, "entry_1", one.id)).toBe("sent");
+    expect(send(one.wire, epoch, "entry_1", one.id)).toBe("sent");
+    await until("the grant", () => runner.grants.length === 1);
+    // A newer session of the same runner takes over at once: the old one may have got the grant.
+    await connectRunner(one.wire);
+    expect(send(one.wire, epoch, "entry_1", one.id)).toBe("gone");
+    expect(runner.grants.length).toBe(1);
+  });
+
+  it("is never sent once it was called unsent", async () => {
+    const site = createSite(silentLog);
+    const one = await broker(site);
+    expect(send(one.wire, 1, "entry_2", one.id)).toBe("never_sent");
+    const runner = await connectRunner(one.wire);
+    const { data } = await one.wire.runners.list(AGENT, {});
+    expect(send(one.wire, data[0]?.session_epoch ?? 0, "entry_2", one.id)).toBe("never_sent");
+    expect(send(one.wire, data[0]?.session_epoch ?? 0, "entry_3", one.id)).toBe("sent");
+    await until("the other grant", () => runner.grants.length === 1);
+    expect(runner.grants[0]?.grantId).toBe("entry_3");
+  });
+
+  it("counts for nothing when another journal speaks of it", async () => {
+    const site = createSite(silentLog);
+    const one = await broker(site);
+    const runner = await connectRunner(one.wire);
+    const call = await one.wire.calls.create(AGENT, CALL, {});
+    const granted = await runner.next();
+    const held = [{ callId: call.id, grantId: granted.grantId, fence: granted.fence, phase: 1 }];
+    await connectRunner(one.wire, { runnerId: "liar", journalId: "journal_of_a_liar", held });
+    await until("three pings", () => runner.frames.filter((kind) => kind === "ping").length >= 3);
+    expect((await one.wire.calls.get(AGENT, call.id, {})).state).toBe("running");
+    runner.succeed(granted);
+    expect((await one.wire.calls.get(AGENT, call.id, { wait_seconds: 5 })).state).toBe("succeeded");
+  });
+});
+
 describe("two brokers", () => {
   it("run a call of an agent at one on a runner at the other (B3)", async () => {
     const site = createSite(silentLog);

@@ -1,1 +1,1 @@
-export {};
+export { type DesktopRunnerOptions, type DesktopToolsOptions, desktopTools, onlyFor, startDesktopRunner } from "./desktop-runner.js";

@@ -17,7 +17,10 @@ const SAMPLES: Readonly<Partial<Record<OperationName, object>>> = {
 };
 
 function addressOf(route: Route): string {
-  return route.path.replace(":version", "1").replace(":key_id", "key_1").replace(":id", route.path.startsWith("/v1/calls") ? "call_1" : "shop");
+  return route.path
+    .replace(":version", "1")
+    .replace(":key_id", "key_1")
+    .replace(":id", route.path.startsWith("/v1/calls") ? "call_1" : "shop");
 }
 
 const withBody = ROUTES.filter((route) => route.body !== undefined);
@@ -48,7 +51,9 @@ describe.each(ROUTES.map((route) => [`${route.method} ${route.path}`, route] as 
     expect(await refused(route.method, path, sample, { authorization: "" })).toMatchObject({ status: 401, code: "key_missing" });
     expect(await refused(route.method, path, sample, { authorization: "Bearer no" })).toMatchObject({ status: 401, code: "key_invalid" });
     const scope = OPERATION_SCOPES[route.operation];
-    const others = ["calls:write", "calls:read", "confirm", "catalog:write", "diagnostics:read", "admin"].filter((one) => one !== scope).join(",");
+    const others = ["calls:write", "calls:read", "confirm", "catalog:write", "diagnostics:read", "admin"]
+      .filter((one) => one !== scope)
+      .join(",");
     if (scope === undefined) {
       expect((await gateway.request(route.method, path, sample, { authorization: "Bearer only:" })).status).not.toBe(403);
     } else {
@@ -67,7 +72,12 @@ describe.each(ROUTES.map((route) => [`${route.method} ${route.path}`, route] as 
   it("refuses a repeated query parameter", async () => {
     const [name] = Object.keys(route.query?.schema.properties ?? {});
     if (name === undefined) expect(route.query).toBeUndefined();
-    else expect(await refused(route.method, `${path}?${name}=1&${name}=2`, sample)).toMatchObject({ status: 400, code: "body_invalid", details: [{ path: `/${name}` }] });
+    else
+      expect(await refused(route.method, `${path}?${name}=1&${name}=2`, sample)).toMatchObject({
+        status: 400,
+        code: "body_invalid",
+        details: [{ path: `/${name}` }],
+      });
   });
 
   it("takes no body where it has none, and names unknown fields where it has one", async () => {
@@ -112,7 +122,12 @@ describe.each(withBody.map((route) => [`the body of ${route.method} ${route.path
     ];
     for (const [body, headers] of bad) {
       const answer = await refused(route.method, path, body, headers);
-      expect([String(body).slice(0, 40), headers, answer.status, answer.code]).toEqual([String(body).slice(0, 40), headers, 400, "body_invalid"]);
+      expect([String(body).slice(0, 40), headers, answer.status, answer.code]).toEqual([
+        String(body).slice(0, 40),
+        headers,
+        400,
+        "body_invalid",
+      ]);
       expect(answer.message?.length).toBeLessThan(400);
     }
   });
@@ -127,12 +142,19 @@ describe.each(withBody.map((route) => [`the body of ${route.method} ${route.path
   });
 
   it("must have each field in its form, and every fault is told", async () => {
-    const { properties, required = [] } = route.body?.schema ?? { properties: {} };
-    const wrong = Object.fromEntries(Object.keys(properties).filter((name) => "type" in (properties[name] ?? {})).map((name) => [name, { wrong: true }]));
+    const properties: Readonly<Record<string, object>> = route.body?.schema.properties ?? {};
+    const required = route.body?.schema.required ?? [];
+    const wrong = Object.fromEntries(
+      Object.keys(properties)
+        .filter((name) => "type" in (properties[name] ?? {}))
+        .map((name) => [name, { wrong: true }]),
+    );
     const answer = await refused(route.method, path, wrong);
     expect(answer).toMatchObject({ status: 400, code: "body_invalid" });
     const missing = required.filter((name) => !(name in wrong)).map((name) => `/${name}`);
-    expect(answer.details?.map((detail) => detail.path).sort()).toEqual([...Object.keys(wrong).map((name) => `/${name}`), ...missing].sort());
+    expect(answer.details?.map((detail) => detail.path).sort()).toEqual(
+      [...Object.keys(wrong).map((name) => `/${name}`), ...missing].sort(),
+    );
     for (const detail of answer.details ?? []) expect(Object.keys(detail).sort()).toEqual(["actual", "expected", "path"]);
     for (const name of required) {
       const { [name]: _left, ...rest } = JSON.parse(text) as Record<string, unknown>;
@@ -235,12 +257,42 @@ describe("queries", () => {
   });
 });
 
+describe("numbers in queries", () => {
+  it("may have as many decimals as clients print", async () => {
+    const { json } = await gateway.request("POST", "/v1/calls", { toolset: "shop", tool: "instant", arguments: {} });
+    for (const wait of ["0", "0.32203322500000015", "60", "60.0", `0.${"3".repeat(32)}`]) {
+      expect([wait, (await gateway.request("GET", `/v1/calls/${json.id}?wait_seconds=${wait}`)).status]).toEqual([wait, 200]);
+    }
+  });
+});
+
 describe("ids in addresses", () => {
-  const ids = ["..", ".", "%2e%2e%2fkeys", "a%2Fb", "a%00b", "A", "*", ">", "calls.%3E", "%F0%9F%98%80", "-", "x".repeat(5_000), "__proto__", "constructor"];
+  const ids = [
+    "..",
+    ".",
+    "%2e%2e%2fkeys",
+    "a%2Fb",
+    "a%00b",
+    "A",
+    "*",
+    ">",
+    "calls.%3E",
+    "%F0%9F%98%80",
+    "-",
+    "x".repeat(5_000),
+    "__proto__",
+    "constructor",
+  ];
 
   it("that nothing can have are not found, and reach no operation", async () => {
     for (const id of ids) {
-      for (const path of [`/v1/bindings/${id}x%2F`, `/v1/toolsets/${id}%20`, `/v1/calls/${id}%2F..`, `/v1/keys/${id}%0a`, `/v1/bindings/shop/keys/${id}%20`]) {
+      for (const path of [
+        `/v1/bindings/${id}x%2F`,
+        `/v1/toolsets/${id}%20`,
+        `/v1/calls/${id}%2F..`,
+        `/v1/keys/${id}%0a`,
+        `/v1/bindings/shop/keys/${id}%20`,
+      ]) {
         const answer = await refused("GET", path, undefined);
         expect([path, answer.status]).toEqual([path, 404]);
       }
@@ -260,9 +312,14 @@ describe("ids in addresses", () => {
 
 describe("arbitrary input", () => {
   const json = fc.jsonValue({ maxDepth: 3 });
-  const fieldName = fc.oneof(fc.constantFrom(...withBody.flatMap((route) => Object.keys(route.body?.schema.properties ?? {}))), fc.string());
+  const fieldName = fc.oneof(
+    fc.constantFrom(...withBody.flatMap((route) => Object.keys(route.body?.schema.properties ?? {}))),
+    fc.string(),
+  );
   const body = fc.oneof(
-    fc.dictionary(fieldName, fc.oneof(json, fc.string(), fc.integer(), fc.constantFrom("shop", "refund", "kill", "applied"))).map((value) => JSON.stringify(value)),
+    fc
+      .dictionary(fieldName, fc.oneof(json, fc.string(), fc.integer(), fc.constantFrom("shop", "refund", "kill", "applied")))
+      .map((value) => JSON.stringify(value)),
     json.map((value) => JSON.stringify(value)),
     fc.string(),
     fc.uint8Array().map((bytes) => Buffer.from(bytes)),
@@ -270,11 +327,16 @@ describe("arbitrary input", () => {
 
   it("is never answered with 5xx, and always answered", async () => {
     await fc.assert(
-      fc.asyncProperty(fc.constantFrom(...withBody), body, fc.constantFrom("application/json", "application/json;charset=UTF-8", "text/html", "a/b;c"), async (route, sent, type) => {
-        const answer = await gateway.request(route.method, addressOf(route), sent, { "content-type": type });
-        expect(answer.status).toBeLessThan(500);
-        if (answer.status >= 400) expect(errorOf(answer).code).toBeTypeOf("string");
-      }),
+      fc.asyncProperty(
+        fc.constantFrom(...withBody),
+        body,
+        fc.constantFrom("application/json", "application/json;charset=UTF-8", "text/html", "a/b;c"),
+        async (route, sent, type) => {
+          const answer = await gateway.request(route.method, addressOf(route), sent, { "content-type": type });
+          expect(answer.status).toBeLessThan(500);
+          if (answer.status >= 400) expect(errorOf(answer).code).toBeTypeOf("string");
+        },
+      ),
       { numRuns: 400 },
     );
   });

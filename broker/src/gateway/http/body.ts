@@ -40,7 +40,9 @@ export function readBody(request: IncomingMessage, limit: number): Promise<RawBo
     request.on("data", onData);
     request.once("end", () => resolve({ kind: "whole", bytes: chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks) }));
     request.once("error", reject);
-    request.once("close", () => reject(new Error("the connection closed before the body was complete")));
+    request.once("close", () => {
+      if (!request.readableEnded) reject(new BrokerError("body_invalid", "The connection closed before the body was complete."));
+    });
   });
 }
 

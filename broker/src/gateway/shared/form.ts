@@ -70,8 +70,10 @@ function refusal(part: string, properties: object, unknown: readonly string[], e
   const details = unknown
     .slice(0, UNKNOWN_FIELDS_LISTED)
     .map((key): FaultDetail => ({ path: `/${pointerToken(shorten(key))}`, expected, actual: "an unknown field" }));
-  for (const error of errors) details.push(detailOf(error));
-  const rest = details.length > 1 ? ` (and ${Math.max(details.length, unknown.length + errors.length) - 1} more in details)` : "";
+  // A value of the wrong type breaks the rules for its type as well: that says nothing more.
+  const mistyped = new Set(errors.filter(({ keyword }) => keyword === "type").map(({ instancePath }) => instancePath));
+  for (const error of errors) if (error.keyword === "type" || !mistyped.has(error.instancePath)) details.push(detailOf(error));
+  const rest = details.length > 1 ? ` (and ${details.length - 1} more in details)` : "";
   if (unknown.length > 0) {
     const names = unknown.slice(0, 5).map((key) => JSON.stringify(shorten(key)));
     const more = unknown.length > names.length ? ` and ${unknown.length - names.length} more` : "";
@@ -151,7 +153,7 @@ export function describe(value: unknown): string {
 }
 
 /** A decimal number as it may stand in an address. */
-const NUMBER = /^-?\d{1,16}(\.\d{1,16})?$/;
+const NUMBER = /^-?\d{1,16}(\.\d{1,32})?$/;
 
 /**
  * Query parameters are text: those whose schema wants a number become one, when they are written as one. Anything else

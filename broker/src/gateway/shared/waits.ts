@@ -11,9 +11,6 @@ export interface Caller {
   onGone(listener: () => void): () => void;
 }
 
-/** A caller that always stays. */
-export const PATIENT_CALLER: Caller = { onGone: () => () => undefined };
-
 /** The open waits of one gateway. */
 export interface Waits {
   readonly draining: boolean;

@@ -140,7 +140,8 @@ export function createFakeOperations(): FakeOperations {
         const { wait_seconds, ...identity } = body;
         const canonical = JSON.stringify(identity);
         const known = body.idempotency_key === undefined ? undefined : keys.get(body.idempotency_key);
-        if (known !== undefined && known.body !== canonical) throw new BrokerError("idempotency_conflict", "The key was used for another request.");
+        if (known !== undefined && known.body !== canonical)
+          throw new BrokerError("idempotency_conflict", "The key was used for another request.");
         if (known !== undefined) return await waitFor(find(known.call.id), wait_seconds ?? 0, context.signal);
         if (body.toolset !== "shop") throw new BrokerError("toolset_unknown", `There is no toolset ${body.toolset}.`);
         count += 1;
@@ -183,7 +184,9 @@ export function createFakeOperations(): FakeOperations {
       },
       async list(principal, filter, page) {
         record("list", principal, filter, page);
-        const matching = [...calls.values()].map(({ view }) => view).filter((view) => filter.state === undefined || view.state === filter.state);
+        const matching = [...calls.values()]
+          .map(({ view }) => view)
+          .filter((view) => filter.state === undefined || view.state === filter.state);
         return pageOf(matching.reverse(), page);
       },
       async listEvents(principal, callId, afterSeq) {
@@ -221,7 +224,11 @@ export function createFakeOperations(): FakeOperations {
       async readResult(principal, callId, { offset = 0, max_bytes = 65_536 }) {
         record("readResult", principal, callId, { offset, max_bytes });
         const text = JSON.stringify(find(callId).view.result ?? null);
-        return { text: text.slice(offset, offset + max_bytes), next_offset: Math.min(text.length, offset + max_bytes), eof: offset + max_bytes >= text.length };
+        return {
+          text: text.slice(offset, offset + max_bytes),
+          next_offset: Math.min(text.length, offset + max_bytes),
+          eof: offset + max_bytes >= text.length,
+        };
       },
       async cancel(principal, callId, body) {
         record("cancel", principal, callId, body);
@@ -314,7 +321,13 @@ export function createFakeOperations(): FakeOperations {
     keys: {
       async createAgentKey(application, body) {
         record("createAgentKey", application, body);
-        const view: KeyView = { id: `key_${agentKeys.size + 1}`, name: body.name ?? null, scopes: body.scopes, created_at: AT, revoked_at: null };
+        const view: KeyView = {
+          id: `key_${agentKeys.size + 1}`,
+          name: body.name ?? null,
+          scopes: body.scopes,
+          created_at: AT,
+          revoked_at: null,
+        };
         agentKeys.set(view.id, view);
         return { ...view, key: "secret" };
       },

@@ -4,7 +4,14 @@ import { credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
 import { ApiError } from "@toolrunner/proto";
 import { CallsDefinition, CatalogDefinition, createGrpcClient, DiagnosticsDefinition, type GrpcClient } from "@toolrunner/proto/services";
 import { createGrpcGateway, type GrpcGateway, type GrpcGatewayOptions } from "../grpc/grpc-gateway.js";
-import { createFakeAuthenticator, createFakeOperations, createRecordingLog, type FakeOperations, FULL_KEY, type RecordingLog } from "./fake-operations.js";
+import {
+  createFakeAuthenticator,
+  createFakeOperations,
+  createRecordingLog,
+  type FakeOperations,
+  FULL_KEY,
+  type RecordingLog,
+} from "./fake-operations.js";
 
 /** A gateway that listens, and clients of it. */
 export interface TestGrpc {
@@ -72,7 +79,9 @@ export function answered<Res>(start: (callback: (error: ServiceError | null, val
 }
 
 /** The refusal in a `ServiceError`, with its status. */
-export async function refusedWith(answer: Promise<unknown>): Promise<{ readonly status: number; readonly error: ApiError; readonly metadata: Metadata }> {
+export async function refusedWith(
+  answer: Promise<unknown>,
+): Promise<{ readonly status: number; readonly error: ApiError; readonly metadata: Metadata }> {
   try {
     await answer;
   } catch (error) {

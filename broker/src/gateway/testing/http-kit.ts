@@ -3,7 +3,14 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { createHttpGateway, type HttpGateway, type HttpGatewayOptions } from "../http/http-gateway.js";
-import { createFakeAuthenticator, createFakeOperations, createRecordingLog, type FakeOperations, FULL_KEY, type RecordingLog } from "./fake-operations.js";
+import {
+  createFakeAuthenticator,
+  createFakeOperations,
+  createRecordingLog,
+  type FakeOperations,
+  FULL_KEY,
+  type RecordingLog,
+} from "./fake-operations.js";
 
 /** An answer, read whole. */
 export interface Answer {

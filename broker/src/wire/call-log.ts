@@ -1,0 +1,124 @@
+/**
+ * The log of one call as this broker knows it: the state that its entries lead to, the events that agents are told, and
+ * the one way to add to them.
+ *
+ * Invariants: what is shown is stored, but for live news; an append that meets another entry drops the picture and reads
+ * the call again.
+ */
+import type { CallState } from "../domain/call/call-state.js";
+import { edgeFor } from "../domain/call/edges.js";
+import type { CallEntry, PlacedEntry } from "../domain/call/entries.js";
+import { decodeEntry, encodeEntry } from "../domain/call/entry-codec.js";
+import { type CallEvent, markFor, replay, type Transition, transition } from "../domain/call/transition.js";
+import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../domain/limits.js";
+import type { Json } from "../domain/ports/catalog.js";
+import type { IdSource } from "../domain/ports/clock.js";
+import type { Ledger, Version } from "../domain/ports/ledger.js";
+import type { Log } from "../domain/ports/log.js";
+import { LiveNews } from "./live-news.js";
+
+export type KnownState = Exclude<CallState, { readonly kind: "requested" }>;
+
+export interface CallLogContext {
+  readonly ledger: Ledger;
+  readonly ids: IdSource;
+  readonly log: Log;
+  /** Told of the version of each entry that this broker stored. */
+  readonly stored: (version: Version) => void;
+}
+
+export class CallLog {
+  private current: CallState = { kind: "requested" };
+  private readonly told: CallEvent[] = [];
+  private readonly news = new LiveNews();
+
+  constructor(
+    readonly callId: string,
+    private readonly context: CallLogContext,
+  ) {}
+
+  get state(): CallState {
+    return this.current;
+  }
+
+  /** The state of a call that exists. */
+  get known(): KnownState {
+    if (this.current.kind === "requested") {
+      throw new Error(`call ${this.callId} has no entry yet`);
+    }
+    return this.current;
+  }
+
+  /** In the order of their numbers; progress only as far as this broker was told of it. */
+  get events(): readonly CallEvent[] {
+    return this.told;
+  }
+
+  /** Reads the call; false: there is none. */
+  async load(): Promise<boolean> {
+    const entries: PlacedEntry[] = [];
+    for await (const stored of this.context.ledger.read(this.callId)) {
+      entries.push(decodeEntry(stored));
+    }
+    const { state, events } = replay(entries, (entry, reason) =>
+      this.context.log.error("entry_rejected", { call_id: this.callId, entry_id: entry.entryId, version: entry.version, reason }),
+    );
+    const seqs = new Set(events.map(({ seq }) => seq));
+    const progress = this.told.filter((event) => event.event === "progress" && !seqs.has(event.seq));
+    this.told.splice(0, this.told.length, ...[...events, ...progress].sort((a, b) => a.seq - b.seq));
+    this.current = state;
+    return state.kind !== "requested";
+  }
+
+  /** Stores `entry`; undefined: another entry was first, and nothing was stored. */
+  async append(entry: CallEntry): Promise<Transition | undefined> {
+    const before = this.current;
+    const edge = edgeFor(before, entry);
+    if (edge === undefined) {
+      throw new Error(`call ${this.callId}: ${entry.kind} has no edge from ${before.kind}`);
+    }
+    const live = this.news.unstored();
+    const full: CallEntry = live === undefined ? entry : { ...entry, live };
+    const entryId = this.context.ids.next("entry");
+    const expected = before.kind === "requested" ? 0 : before.record.version;
+    const outcome = await this.context.ledger.append(this.callId, expected, { entryId, data: encodeEntry(full), mark: markFor(edge) });
+    if (outcome.kind === "conflict") {
+      return undefined;
+    }
+    this.context.stored(outcome.version);
+    const moved = transition(before, { ...full, entryId, version: outcome.version });
+    if (moved.kind === "rejected") {
+      throw new Error(`call ${this.callId}: ${moved.reason}`);
+    }
+    this.current = moved.state;
+    this.news.stored(moved.state.record.eventSeq);
+    // A start that was told live comes into the log under the number that it was told with.
+    this.told.push(...moved.events.filter((event) => event.event !== "started" || !this.told.some(({ seq }) => seq === event.seq)));
+    return moved;
+  }
+
+  /** Tells that the handler began; false: it was told before, or the grant does not run. */
+  started(grantId: string, atMs: number): boolean {
+    const state = this.current;
+    if (state.kind !== "running" || state.grant.grantId !== grantId || state.record.startedAtMs !== null || this.news.hasStarted(grantId)) {
+      return false;
+    }
+    const seq = this.news.started(grantId, state.record.eventSeq, atMs);
+    this.told.push({ seq, atMs, event: "started", data: { attempt: state.grant.attempt } });
+    return true;
+  }
+
+  /** Tells progress; false: the grant does not run, or told all that it may: receipts are never dropped, news are. */
+  progress(grantId: string, atMs: number, data: { readonly [key: string]: Json }): boolean {
+    const state = this.current;
+    if (
+      state.kind !== "running" ||
+      state.grant.grantId !== grantId ||
+      this.news.progressCount(grantId) >= PROGRESS_EVENTS_PER_ATTEMPT_MAX - 1
+    ) {
+      return false;
+    }
+    this.told.push({ seq: this.news.progressed(grantId, state.record.eventSeq), atMs, event: "progress", data });
+    return true;
+  }
+}

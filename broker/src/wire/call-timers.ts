@@ -1,0 +1,66 @@
+/** The two timers of a driven call: its deadline in the ledger's time, and the lease of its grant on the monotonic clock. */
+import type { CallState } from "../domain/call/call-state.js";
+import type { Clock } from "../domain/ports/clock.js";
+import type { TimerTask, TimerWheel } from "./timer-wheel.js";
+
+export interface CallTimersContext {
+  readonly clock: Clock;
+  readonly timers: TimerWheel;
+  readonly figures: { readonly leaseMs: number };
+}
+
+export class CallTimers {
+  private deadlineTask: TimerTask | undefined;
+  private leaseTask: TimerTask | undefined;
+
+  constructor(
+    private readonly context: CallTimersContext,
+    private readonly due: { readonly onDeadline: () => void; readonly onLease: () => void },
+  ) {}
+
+  /** Sets the deadline of this state, in place of the one before. */
+  arm(state: CallState): void {
+    this.deadlineTask?.cancel();
+    const atMs = dueAt(state);
+    if (atMs === null) {
+      return;
+    }
+    const { timers, clock } = this.context;
+    this.deadlineTask = timers.after(atMs - clock.now(), () => {
+      if (clock.now() < atMs) {
+        // The wall clock was set back meanwhile: the deadline is in the ledger's time.
+        this.arm(state);
+        return;
+      }
+      this.due.onDeadline();
+    });
+  }
+
+  /** The lease counts from now. */
+  renewLease(): void {
+    this.leaseTask?.cancel();
+    this.leaseTask = this.context.timers.after(this.context.figures.leaseMs, this.due.onLease);
+  }
+
+  endLease(): void {
+    this.leaseTask?.cancel();
+  }
+
+  stop(): void {
+    this.deadlineTask?.cancel();
+    this.leaseTask?.cancel();
+  }
+}
+
+function dueAt(state: CallState): number | null {
+  switch (state.kind) {
+    case "awaiting_confirmation":
+    case "submitted":
+      return state.expiresAtMs;
+    case "queued":
+    case "running":
+      return state.record.deadlineAtMs;
+    default:
+      return null;
+  }
+}
