@@ -1,5 +1,5 @@
 /** The composition root: joins ledger, bus, catalog, access, wire and gateways to a running broker. */
-import { type BrokerFrame, type FrameChannel, modelText, type RunnerFrame } from "@toolrunner/proto";
+import { modelText } from "@toolrunner/proto";
 import { createAccess } from "../access/access.js";
 import { createCallIndex } from "../call-index/call-index.js";
 import { createCatalog } from "../catalog/catalog.js";
@@ -11,6 +11,7 @@ import { createHttpGateway } from "../gateway/http/http-gateway.js";
 import { createOriginCheck } from "../gateway/shared/origin-policy.js";
 import { createWebSocketGateway } from "../gateway/websocket/websocket-gateway.js";
 import { DEFAULT_FIGURES } from "../wire/figures.js";
+import type { RunnerChannel } from "../wire/operations.js";
 import { createWire } from "../wire/wire.js";
 import type { Address, BrokerAddresses, BrokerOptions } from "./broker-options.js";
 import { silentLog } from "./logs.js";
@@ -29,7 +30,7 @@ export interface Broker {
   /** What about this set-up is not safe outside a developer's machine, each in a sentence. */
   readonly insecure: readonly string[];
   /** Serves a runner that lives in this process: `channel` is the broker's end of a memory pair. */
-  serveRunner(channel: FrameChannel<RunnerFrame, BrokerFrame>): void;
+  serveRunner(channel: RunnerChannel): void;
   /** Drains for up to `drainMs` (30,000), then stops. Idempotent. */
   stop(options?: { readonly drainMs?: number | undefined }): Promise<void>;
   /** Resolves when the broker has stopped. */

@@ -19,44 +19,17 @@ import type { CallEntry, ReceiptEntryFacts } from "../domain/call/entries.js";
 import type { CallEffect, CallEvent } from "../domain/call/transition.js";
 import type { FaultDetail } from "../domain/fault.js";
 import type { Json } from "../domain/ports/catalog.js";
-import type { Clock } from "../domain/ports/clock.js";
-import { CallLog, type CallLogContext, type KnownState } from "./call-log.js";
+import { CallLog, type KnownState } from "./call-log.js";
 import { CallTimers } from "./call-timers.js";
 import type { DriverCommand, ReceiptDispositionName } from "./commands.js";
-import type { Figures } from "./figures.js";
+import type { DrivenCall, DriverContext } from "./driver-context.js";
 import type { Placement } from "./placement.js";
 import type { SessionRef } from "./session.js";
-import type { TimerWheel } from "./timer-wheel.js";
-
-/** What drivers need of the rest of the wire. */
-export interface DriverEffects {
-  /** Look for a runner, not before the queued state's `notBeforeMs`. */
-  offer(driver: CallDriver): void;
-  /** Stop looking. */
-  withdraw(driver: CallDriver): void;
-  /** Without a placement the grant may have been sent before, by a broker that is gone: sending is idempotent. */
-  sendGrant(driver: CallDriver, grant: Grant, placement: Placement | undefined): void;
-  pushCancel(driver: CallDriver, grant: Grant, reason: string): void;
-  revoke(driver: CallDriver, grant: Grant, reason: string): void;
-  settled(driver: CallDriver): void;
-  /** Another broker drives the call now. */
-  handedOver(driver: CallDriver): void;
-}
-
-export interface DriverContext extends CallLogContext {
-  readonly brokerId: string;
-  readonly clock: Clock;
-  readonly figures: Figures;
-  readonly timers: TimerWheel;
-  readonly effects: DriverEffects;
-  /** Faults of a result against the output schema of the call's pinned tool. */
-  readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
-}
 
 /** Somebody else's entry came first this often in a row: two brokers fight, and the command fails. */
 const CONFLICTS_MAX = 8;
 
-export class CallDriver {
+export class CallDriver implements DrivenCall {
   private readonly log: CallLog;
   private readonly timers: CallTimers;
   private readonly listeners = new Set<() => void>();

@@ -6,10 +6,11 @@
  * the call again.
  */
 import type { CallState } from "../domain/call/call-state.js";
-import { edgeFor } from "../domain/call/edges.js";
+import { edgeFor, markFor } from "../domain/call/edges.js";
 import type { CallEntry, PlacedEntry } from "../domain/call/entries.js";
 import { decodeEntry, encodeEntry } from "../domain/call/entry-codec.js";
-import { type CallEvent, markFor, replay, type Transition, transition } from "../domain/call/transition.js";
+import { replay } from "../domain/call/replay.js";
+import { type CallEvent, type Transition, transition } from "../domain/call/transition.js";
 import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../domain/limits.js";
 import type { Json } from "../domain/ports/catalog.js";
 import type { IdSource } from "../domain/ports/clock.js";

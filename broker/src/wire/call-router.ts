@@ -5,8 +5,9 @@
 import { isSettledState } from "../domain/call/call-state.js";
 import { type Bus, BusError, type Subscription } from "../domain/ports/bus.js";
 import type { Log } from "../domain/ports/log.js";
-import { CallDriver, type DriverContext } from "./call-driver.js";
+import { CallDriver } from "./call-driver.js";
 import type { DriverAnswer, DriverCommand } from "./commands.js";
+import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Membership } from "./membership.js";
 import type { Performer } from "./perform.js";

@@ -12,8 +12,8 @@ import type { Bus, Subscription } from "../domain/ports/bus.js";
 import { BusError } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
-import type { CallDriver, DriverEffects } from "./call-driver.js";
 import type { GrantToSend, Offer, OfferAnswer, SessionAnswer, SessionCommand } from "./commands.js";
+import type { DrivenCall, DriverEffects } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
 import type { Membership } from "./membership.js";
@@ -44,8 +44,8 @@ export interface DispatcherContext {
 
 export class Dispatcher implements DriverEffects {
   private readonly waiting = new WaitingCalls();
-  private readonly offerTasks = new Map<CallDriver, TimerTask>();
-  private readonly noticeTasks = new Map<CallDriver, TimerTask>();
+  private readonly offerTasks = new Map<DrivenCall, TimerTask>();
+  private readonly noticeTasks = new Map<DrivenCall, TimerTask>();
   private readonly offered = new Map<string, { readonly reservation: Reservation; readonly task: TimerTask }>();
   private readonly offerSubscriptions = new Map<string, { count: number; readonly subscription: Subscription }>();
   private wakeUps: Subscription | undefined;
@@ -75,7 +75,7 @@ export class Dispatcher implements DriverEffects {
     return reservation === undefined ? undefined : this.placementOf(reservation, handlerKeyOf(requirement));
   }
 
-  offer(driver: CallDriver): void {
+  offer(driver: DrivenCall): void {
     const state = driver.known;
     if (state.kind !== "queued" || this.stopped) {
       return;
@@ -88,7 +88,7 @@ export class Dispatcher implements DriverEffects {
     this.place(driver);
   }
 
-  withdraw(driver: CallDriver): void {
+  withdraw(driver: DrivenCall): void {
     this.waiting.remove(driver);
     this.offerTasks.get(driver)?.cancel();
     this.offerTasks.delete(driver);
@@ -96,7 +96,7 @@ export class Dispatcher implements DriverEffects {
     this.noticeTasks.delete(driver);
   }
 
-  sendGrant(driver: CallDriver, grant: Grant, placement: Placement | undefined): void {
+  sendGrant(driver: DrivenCall, grant: Grant, placement: Placement | undefined): void {
     const session = placement?.session ?? driver.location;
     if (session === undefined) {
       return;
@@ -132,19 +132,19 @@ export class Dispatcher implements DriverEffects {
     );
   }
 
-  pushCancel(driver: CallDriver, grant: Grant, reason: string): void {
+  pushCancel(driver: DrivenCall, grant: Grant, reason: string): void {
     this.tellRunner(driver, { op: "cancel", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason });
   }
 
-  revoke(driver: CallDriver, grant: Grant, reason: string): void {
+  revoke(driver: DrivenCall, grant: Grant, reason: string): void {
     this.tellRunner(driver, { op: "revoke", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason });
   }
 
-  settled(driver: CallDriver): void {
+  settled(driver: DrivenCall): void {
     this.context.table.settled(driver);
   }
 
-  handedOver(driver: CallDriver): void {
+  handedOver(driver: DrivenCall): void {
     this.withdraw(driver);
     this.context.table.remove(driver);
   }
@@ -224,7 +224,7 @@ export class Dispatcher implements DriverEffects {
     }
   }
 
-  private place(driver: CallDriver): void {
+  private place(driver: DrivenCall): void {
     const requirement = requirementOf(driver.known.record.request);
     const reservation = this.context.registry.reserve(requirement, this.context.clock.monotonic());
     if (reservation !== undefined) {
@@ -236,7 +236,7 @@ export class Dispatcher implements DriverEffects {
     this.offerElsewhere(driver);
   }
 
-  private offerElsewhere(driver: CallDriver): void {
+  private offerElsewhere(driver: DrivenCall): void {
     if (this.context.membership.alone) {
       return;
     }
@@ -244,7 +244,7 @@ export class Dispatcher implements DriverEffects {
     this.background(this.askOthers(driver), driver);
   }
 
-  private async askOthers(driver: CallDriver): Promise<void> {
+  private async askOthers(driver: DrivenCall): Promise<void> {
     const requirement = requirementOf(driver.known.record.request);
     const offer: Offer = { callId: driver.callId, requirement };
     const subject = `offer.${handlerToken(handlerKeyOf(requirement))}`;
@@ -260,7 +260,7 @@ export class Dispatcher implements DriverEffects {
   }
 
   /** A grant that lost a race leaves the call to be offered again, if it still waits. */
-  private async grantTo(driver: CallDriver, placement: Placement): Promise<void> {
+  private async grantTo(driver: DrivenCall, placement: Placement): Promise<void> {
     if (!(await driver.grant(placement)) && driver.drives) {
       this.offer(driver);
     }
@@ -313,7 +313,7 @@ export class Dispatcher implements DriverEffects {
     this.feed(held.reservation.session);
   }
 
-  private offerAgain(driver: CallDriver, delayMs: number): void {
+  private offerAgain(driver: DrivenCall, delayMs: number): void {
     this.offerTasks.get(driver)?.cancel();
     this.offerTasks.set(
       driver,
@@ -327,7 +327,7 @@ export class Dispatcher implements DriverEffects {
     );
   }
 
-  private noticeWaiting(driver: CallDriver): void {
+  private noticeWaiting(driver: DrivenCall): void {
     if (this.noticeTasks.has(driver)) {
       return;
     }
@@ -342,7 +342,7 @@ export class Dispatcher implements DriverEffects {
     );
   }
 
-  whyWaiting(driver: CallDriver): "runner" | "handler" | "capacity" {
+  whyWaiting(driver: DrivenCall): "runner" | "handler" | "capacity" {
     const why = this.context.registry.whyNot(requirementOf(driver.known.record.request));
     return why === "handler" || why === "capacity" ? why : "runner";
   }
@@ -369,7 +369,7 @@ export class Dispatcher implements DriverEffects {
     };
   }
 
-  private tellRunner(driver: CallDriver, command: SessionCommand): void {
+  private tellRunner(driver: DrivenCall, command: SessionCommand): void {
     if (driver.location !== undefined) {
       this.background(this.toSession(driver.location, command), driver);
     }
@@ -397,7 +397,7 @@ export class Dispatcher implements DriverEffects {
     return "gone";
   }
 
-  private background(job: Promise<unknown>, driver: CallDriver): void {
+  private background(job: Promise<unknown>, driver: DrivenCall): void {
     job.catch((error: unknown) =>
       this.context.log.error("dispatch_failed", { call_id: driver.callId, error: error instanceof Error ? error.message : String(error) }),
     );

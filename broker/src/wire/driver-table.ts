@@ -1,5 +1,6 @@
 /** The calls that this broker drives, and for a moment those that just settled, for who still waits for them. */
 import type { CallDriver } from "./call-driver.js";
+import type { DrivenCall } from "./driver-context.js";
 import type { Figures } from "./figures.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
@@ -8,7 +9,7 @@ const SETTLED_MAX = 1_000;
 
 export class DriverTable {
   private readonly drivers = new Map<string, CallDriver>();
-  private readonly settledOnes = new Set<CallDriver>();
+  private readonly settledOnes = new Set<DrivenCall>();
 
   constructor(
     private readonly timers: TimerWheel,
@@ -23,14 +24,14 @@ export class DriverTable {
     this.drivers.set(driver.callId, driver);
   }
 
-  remove(driver: CallDriver): void {
+  remove(driver: DrivenCall): void {
     if (this.drivers.get(driver.callId) === driver) {
       this.drivers.delete(driver.callId);
     }
     this.settledOnes.delete(driver);
   }
 
-  settled(driver: CallDriver): void {
+  settled(driver: DrivenCall): void {
     this.settledOnes.add(driver);
     if (this.settledOnes.size > SETTLED_MAX) {
       const oldest = this.settledOnes.values().next().value;

@@ -110,7 +110,10 @@ export interface RunnerConnection {
   readonly remoteAddress: string;
 }
 
+/** The broker's end of a session's channel. */
+export type RunnerChannel = FrameChannel<RunnerFrame, BrokerFrame>;
+
 export interface RunnerSessions {
   /** Serves one session over `channel` until it closed. Never rejects. */
-  serve(channel: FrameChannel<RunnerFrame, BrokerFrame>, connection: RunnerConnection): Promise<void>;
+  serve(channel: RunnerChannel, connection: RunnerConnection): Promise<void>;
 }

@@ -2,8 +2,9 @@
 
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
 import { SETTLED_STATES } from "../domain/call-view.js";
-import type { CallDriver, DriverContext } from "./call-driver.js";
+import type { CallDriver } from "./call-driver.js";
 import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
+import type { DriverContext } from "./driver-context.js";
 import { inlineText } from "./frames.js";
 import { storeText } from "./stored-text.js";
 

@@ -5,7 +5,7 @@
  * epoch an arbiter gave (B2); a receipt is acknowledged only with the disposition of the append that it caused (G5);
  * pings are driven by one timer wheel and spread by each session's own start.
  */
-import { type BrokerFrame, type CloseCode, type FrameChannel, type Hello, type RunnerFrame, Visibility } from "@toolrunner/proto";
+import { type CloseCode, type Hello, type RunnerFrame, Visibility } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -17,7 +17,7 @@ import { grantFrame } from "./frames.js";
 import { GrantMemory } from "./grant-memory.js";
 import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import type { LedgerWatch } from "./ledger-watch.js";
-import type { RunnerConnection, RunnerSessions } from "./operations.js";
+import type { RunnerChannel, RunnerConnection, RunnerSessions } from "./operations.js";
 import { freeSlots, type Session, type SessionRef } from "./session.js";
 import type { FrameHandlers } from "./session-frames.js";
 import type { SessionRegistry } from "./session-registry.js";
@@ -87,7 +87,7 @@ export class LocalSessions implements RunnerSessions {
     this.endpoint?.unsubscribe();
   }
 
-  serve(channel: FrameChannel<RunnerFrame, BrokerFrame>, connection: RunnerConnection): Promise<void> {
+  serve(channel: RunnerChannel, connection: RunnerConnection): Promise<void> {
     const served = this.run(channel, connection).catch((error: unknown) => {
       this.context.log.error("session_failed", { error: error instanceof Error ? error.message : String(error) });
       channel.close(4500, "internal");
@@ -144,7 +144,7 @@ export class LocalSessions implements RunnerSessions {
     return "sent";
   }
 
-  private async run(channel: FrameChannel<RunnerFrame, BrokerFrame>, connection: RunnerConnection): Promise<void> {
+  private async run(channel: RunnerChannel, connection: RunnerConnection): Promise<void> {
     const { clock, figures, timers } = this.context;
     const late = timers.after(figures.helloMs, () => channel.close(4408, `no valid hello came within ${figures.helloMs} ms`));
     let session: Session | undefined;
@@ -198,11 +198,7 @@ export class LocalSessions implements RunnerSessions {
   }
 
   /** Checks the hello and answers it; undefined: refused, and the channel is closed. */
-  private async greet(
-    channel: FrameChannel<RunnerFrame, BrokerFrame>,
-    connection: RunnerConnection,
-    first: RunnerFrame,
-  ): Promise<Session | undefined> {
+  private async greet(channel: RunnerChannel, connection: RunnerConnection, first: RunnerFrame): Promise<Session | undefined> {
     if (first.frame?.$case !== "hello") {
       this.refuse(channel, "hello_expected", "the first frame of a session is a hello", 4400);
       return undefined;
@@ -266,7 +262,7 @@ export class LocalSessions implements RunnerSessions {
     this.context.dispatcher().sessionAdded(session);
   }
 
-  private sessionFrom(ref: SessionRef, hello: Hello, checked: AcceptedHello, channel: FrameChannel<RunnerFrame, BrokerFrame>): Session {
+  private sessionFrom(ref: SessionRef, hello: Hello, checked: AcceptedHello, channel: RunnerChannel): Session {
     const state = hello.instanceState;
     return {
       ref,
@@ -340,12 +336,7 @@ export class LocalSessions implements RunnerSessions {
     session.channel.close(4409, "a newer session of the same runner id took over");
   }
 
-  private refuse(
-    channel: FrameChannel<RunnerFrame, BrokerFrame>,
-    code: string,
-    message: string,
-    close: Parameters<typeof channel.close>[0],
-  ): void {
+  private refuse(channel: RunnerChannel, code: string, message: string, close: Parameters<typeof channel.close>[0]): void {
     channel.send({ frame: { $case: "refusal", value: { code, message, supportedVersions: [...PROTOCOL_VERSIONS], retryAfterMs: 0 } } });
     channel.close(close, message.slice(0, 120));
   }
@@ -367,7 +358,7 @@ export class LocalSessions implements RunnerSessions {
   }
 }
 
-function fault(channel: FrameChannel<RunnerFrame, BrokerFrame>, code: string, message: string): void {
+function fault(channel: RunnerChannel, code: string, message: string): void {
   channel.send({ frame: { $case: "protocolFault", value: { code, message, callId: "" } } });
 }
 

@@ -1,11 +1,11 @@
 /** The queued calls that this broker drives and for which no runner was free, found by what a runner serves; oldest first. */
-import type { CallDriver } from "./call-driver.js";
+import type { DrivenCall } from "./driver-context.js";
 import { handlerKeyOf, type Requirement, requirementOf } from "./requirement.js";
 import type { Session } from "./session.js";
 import { serves } from "./session-registry.js";
 
 interface Waiting {
-  readonly driver: CallDriver;
+  readonly driver: DrivenCall;
   readonly requirement: Requirement;
   readonly order: number;
 }
@@ -13,18 +13,18 @@ interface Waiting {
 export class WaitingCalls {
   /** By handler key, then by subject (empty: none). */
   private readonly lanes = new Map<string, Map<string, Set<Waiting>>>();
-  private readonly entries = new Map<CallDriver, Waiting>();
+  private readonly entries = new Map<DrivenCall, Waiting>();
   private order = 0;
 
   get size(): number {
     return this.entries.size;
   }
 
-  has(driver: CallDriver): boolean {
+  has(driver: DrivenCall): boolean {
     return this.entries.has(driver);
   }
 
-  add(driver: CallDriver): void {
+  add(driver: DrivenCall): void {
     if (this.entries.has(driver)) {
       return;
     }
@@ -36,7 +36,7 @@ export class WaitingCalls {
     getOrAdd(subjects, requirement.subject ?? "", () => new Set<Waiting>()).add(waiting);
   }
 
-  remove(driver: CallDriver): void {
+  remove(driver: DrivenCall): void {
     const waiting = this.entries.get(driver);
     if (waiting === undefined) {
       return;
@@ -61,7 +61,7 @@ export class WaitingCalls {
   }
 
   /** The calls that wait for this handler. */
-  *of(handlerKey: string): IterableIterator<CallDriver> {
+  *of(handlerKey: string): IterableIterator<DrivenCall> {
     for (const lane of this.lanes.get(handlerKey)?.values() ?? []) {
       for (const waiting of lane) {
         yield waiting.driver;
@@ -70,7 +70,7 @@ export class WaitingCalls {
   }
 
   /** The call that waits longest and that `session` serves. */
-  next(session: Session): CallDriver | undefined {
+  next(session: Session): DrivenCall | undefined {
     const subject = session.bindingKind === "backend" ? "" : (session.subject ?? "");
     let oldest: Waiting | undefined;
     const keys = this.lanes.size < session.handlers.size ? this.lanes.keys() : session.handlers.keys();

@@ -52,7 +52,14 @@ async function prepareCluster({ size = 3, versions = [], config = "" }: NatsClus
   const routes = clusterPorts.map((port) => `nats://127.0.0.1:${port}`);
   const nodes = await Promise.all(
     clientPorts.map((port, index) =>
-      prepareClusterNode({ version: versions[index] ?? "2.10", name: `node-${index + 1}`, port, clusterPort: clusterPorts[index] ?? 0, routes, config }),
+      prepareClusterNode({
+        version: versions[index] ?? "2.10",
+        name: `node-${index + 1}`,
+        port,
+        clusterPort: clusterPorts[index] ?? 0,
+        routes,
+        config,
+      }),
     ),
   );
   const urls = nodes.map(({ url }) => url);

@@ -8,7 +8,7 @@
  *   server is down stays free.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { existsSync } from "node:fs";
+import { existsSync, rmSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -62,8 +62,10 @@ const PORT_MAX = 32_000;
 const SET_PRIVILEGES = "/usr/bin/setpriv";
 
 const running = new Set<number>();
+const workDirs = new Set<string>();
 let exitHooked = false;
 
+/** For processes that end without `dispose`: no server and no folder stays behind. */
 function killAll(): void {
   for (const pid of running) {
     try {
@@ -72,6 +74,7 @@ function killAll(): void {
       // It ended by itself.
     }
   }
+  for (const folder of workDirs) rmSync(folder, { recursive: true, force: true });
 }
 
 /** A loopback port below the system's own range that nobody listens on. */
@@ -204,6 +207,7 @@ class ServerProcess implements NatsServer {
       exitHooked = true;
       process.on("exit", killAll);
     }
+    workDirs.add(this.#setup.workDir);
     const { pid } = child;
     if (pid !== undefined) running.add(pid);
     this.#child = child;
@@ -269,6 +273,7 @@ class ServerProcess implements NatsServer {
   async dispose(): Promise<void> {
     await this.kill9();
     await rm(this.#setup.workDir, { recursive: true, force: true });
+    workDirs.delete(this.#setup.workDir);
     if (this.#setup.ownsStore) await rm(this.#setup.storeDir, { recursive: true, force: true });
   }
 }

@@ -23,7 +23,7 @@ import {
   type ReceiptContext,
 } from "./decide.js";
 import type { CallEntry } from "./entries.js";
-import { replay } from "./transition.js";
+import { replay } from "./replay.js";
 
 type KnownState = Exclude<CallState, { kind: "requested" }>;
 

@@ -3,6 +3,7 @@
  * It is the source of the run-time guard in `transition`, of the diagram in `docs/state-machine.md`,
  * and of the test that every edge was walked.
  */
+import { SETTLED_STATES } from "../call-view.js";
 import { type CallState, type CallStateKind, isRepeatable } from "./call-state.js";
 import type { CallEntry, CallEntryKind } from "./entries.js";
 
@@ -73,7 +74,7 @@ function submittedEdge(from: CallStateKind): Edge {
   };
 }
 
-const SETTLED = ["succeeded", "failed", "cancelled", "timed_out", "denied"] as const;
+const SETTLED = SETTLED_STATES;
 const OPEN = ["awaiting_confirmation", "queued", "running", "submitted", "needs_reconciliation"] as const;
 
 export const EDGES: readonly Edge[] = [
@@ -208,4 +209,16 @@ export function edgeFor(state: CallState, entry: CallEntry): Edge | undefined {
   return EDGES.find(
     (edge) => edge.from === state.kind && edge.on === entry.kind && (edge.when === undefined || edge.when.holds(state, entry)),
   );
+}
+
+/** What the entry that walks `edge` does to the ledger's index of open calls. */
+export function markFor(edge: Edge): "opens" | "settles" | "none" {
+  if (edge.from === "requested") {
+    return "opens";
+  }
+  return isSettledKind(edge.to) && !isSettledKind(edge.from) ? "settles" : "none";
+}
+
+function isSettledKind(kind: CallState["kind"]): boolean {
+  return (SETTLED_STATES as readonly string[]).includes(kind);
 }

@@ -75,6 +75,7 @@ function wholeBorder(bytes: Buffer, offset: number, direction: Direction): numbe
 }
 
 const BACKSLASH = 0x5c;
+const LETTER_U = 0x75;
 /** `\ud83d\ude00`: two escapes that are one character. */
 const ESCAPE_BYTES_MAX = 12;
 
@@ -95,10 +96,14 @@ function escapeBorder(bytes: Buffer, cut: number, direction: Direction): number 
 }
 
 function escapeBytes(bytes: Buffer, place: number): number {
-  const near = bytes.toString("latin1", place, place + ESCAPE_BYTES_MAX);
-  const unicode = /^\\u(?:d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|[0-9a-f]{4})/i.exec(near);
+  const next = bytes[place + 1] ?? 0x80;
+  if (next === LETTER_U) {
+    const near = bytes.toString("latin1", place, place + ESCAPE_BYTES_MAX);
+    const unicode = /^\\u(?:d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|[0-9a-f]{4})/i.exec(near);
+    return unicode?.[0].length ?? 2;
+  }
   // A backslash before anything but ASCII escapes nothing: the text is not JSON.
-  return unicode !== null ? unicode[0].length : (bytes[place + 1] ?? 0x80) < 0x80 ? 2 : 1;
+  return next < 0x80 ? 2 : 1;
 }
 
 function clusterBorder(bytes: Buffer, cut: number, direction: Direction): number {

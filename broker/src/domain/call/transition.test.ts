@@ -14,7 +14,8 @@ import { SETTLED_STATES } from "../call-view.js";
 import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../limits.js";
 import { type CallState, isSettledState } from "./call-state.js";
 import type { CallEntry } from "./entries.js";
-import { replay, type Transition, transition } from "./transition.js";
+import { replay } from "./replay.js";
+import { type Transition, transition } from "./transition.js";
 
 const AT = SAMPLE_START_MS;
 const granted: CallEntry = { kind: "granted", at: AT, driver: "broker_a", grant: { attempt: 1, holder: sampleHolder() } };

@@ -8,7 +8,7 @@
  */
 
 import { assertNever } from "../assert-never.js";
-import { type EventName, SETTLED_STATES } from "../call-view.js";
+import type { EventName } from "../call-view.js";
 import { isoTime } from "../iso-time.js";
 import { GRANTS_REMEMBERED, PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../limits.js";
 import type { Json } from "../ports/catalog.js";
@@ -58,25 +58,6 @@ export function transition(state: CallState, entry: PlacedEntry): Transition | R
   const step = new Step(state, entry);
   const next = step.walk(edge);
   return { kind: "moved", edge, state: next, effects: step.effects, events: step.events };
-}
-
-/** Replays a call's log. Entries that the machine rejects are given to `onRejected` and skipped. */
-export function replay(
-  entries: Iterable<PlacedEntry>,
-  onRejected: (entry: PlacedEntry, reason: string) => void,
-): { readonly state: CallState; readonly events: readonly CallEvent[] } {
-  let state: CallState = { kind: "requested" };
-  const events: CallEvent[] = [];
-  for (const entry of entries) {
-    const outcome = transition(state, entry);
-    if (outcome.kind === "rejected") {
-      onRejected(entry, outcome.reason);
-      continue;
-    }
-    state = outcome.state;
-    events.push(...outcome.events);
-  }
-  return { state, events };
 }
 
 type Moved = Transition["state"];
@@ -451,16 +432,4 @@ export function evidenceKey(receipt: { readonly grantId: string; readonly digest
 function receiptFacts(receipt: ReceiptEntryFacts, receivedAtMs: number): ReceiptFacts {
   const { grantId, attempt, fence, runnerId, digest, outcome } = receipt;
   return { grantId, attempt, fence, runnerId, digest, outcome, receivedAtMs };
-}
-
-/** What the entry that walks `edge` does to the ledger's index of open calls. */
-export function markFor(edge: Edge): "opens" | "settles" | "none" {
-  if (edge.from === "requested") {
-    return "opens";
-  }
-  return isSettledKind(edge.to) && !isSettledKind(edge.from) ? "settles" : "none";
-}
-
-function isSettledKind(kind: CallState["kind"]): boolean {
-  return (SETTLED_STATES as readonly string[]).includes(kind);
 }

@@ -11,7 +11,7 @@ import type { CallEvent } from "./transition.js";
 export interface ViewOptions {
   /** What a queued call waits for, where its driver knows better than the log. */
   readonly waitingFor?: WaitingFor | null;
-  /** The text of a result or handle that is stored as a blob. */
+  /** The text of a result or handle that is stored as a blob; needed when there is one. */
   readonly blobText?: string;
   /** Text for the model where there is no result. */
   readonly modelText: (code: string, message: string) => string;
@@ -35,7 +35,7 @@ export function callView(state: Exclude<CallState, { kind: "requested" }>, optio
   const settlement = isSettledState(state) ? state.settlement : null;
   const value = storedValueOf(state);
   const error = settlement?.error ?? null;
-  const json = value === null ? null : value.kind === "inline" ? value.json : (options.blobText ?? null);
+  const json = value === null ? null : textOf(value, options);
   const large = value !== null && value.bytes > RESULT_INLINE_BYTES_MAX;
   const receipt = state.kind === "submitted" ? state.receipt : (settlement?.receipt ?? null);
   return {
@@ -60,6 +60,17 @@ export function callView(state: Exclude<CallState, { kind: "requested" }>, optio
     error: error === null ? null : errorView(error),
     model_result: modelResult(state, record, json, error, options),
   };
+}
+
+function textOf(value: StoredText, options: ViewOptions): string {
+  if (value.kind === "inline") {
+    return value.json;
+  }
+  if (options.blobText === undefined) {
+    // Without it the view would tell the model that the result is null.
+    throw new Error(`the text of blob ${value.name} was not loaded for the view of its call`);
+  }
+  return options.blobText;
 }
 
 function waitingFor(state: CallState, options: ViewOptions): WaitingFor | null {

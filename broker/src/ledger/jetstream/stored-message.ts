@@ -1,0 +1,52 @@
+/** One stored message, asked for from the leader of its stream. */
+import { headers, type MsgHdrs } from "@nats-io/nats-core";
+import { LedgerError } from "../../domain/ports/ledger.js";
+import { type ApiAnswer, NO_MESSAGE_FOUND, type Requests } from "./requests.js";
+
+export interface StoredMessage {
+  readonly subject: string;
+  readonly sequence: number;
+  readonly headers: MsgHdrs | undefined;
+  readonly data: Buffer;
+}
+
+/** By sequence, the last of a subject, or the first of a subject from a sequence on. */
+export type MessageQuery =
+  | { readonly seq: number }
+  | { readonly last_by_subj: string }
+  | { readonly seq: number; readonly next_by_subj: string };
+
+/** `undefined` when there is none. Rejects with {@link LedgerError} `misconfigured` when the stream is gone. */
+export async function getMessage(requests: Requests, stream: string, query: MessageQuery): Promise<StoredMessage | undefined> {
+  const answer = await requests.ask(`$JS.API.STREAM.MSG.GET.${stream}`, query);
+  if (answer.error?.err_code === NO_MESSAGE_FOUND) return undefined;
+  checkAnswer(stream, answer);
+  const { subject, seq, hdrs, data = "" } = answer.message as { subject: string; seq: number; hdrs?: string; data?: string };
+  return { subject, sequence: seq, headers: decodeHeaders(hdrs), data: Buffer.from(data, "base64") };
+}
+
+/** The stream's last sequence, as its leader knows it. Rejects with {@link LedgerError} `misconfigured` when the stream is gone. */
+export async function lastSequence(requests: Requests, stream: string): Promise<number> {
+  const answer = await requests.ask(`$JS.API.STREAM.INFO.${stream}`);
+  checkAnswer(stream, answer);
+  return (answer.state as { last_seq?: number } | undefined)?.last_seq ?? 0;
+}
+
+function checkAnswer(stream: string, { error }: ApiAnswer): void {
+  if (error === undefined) return;
+  throw new LedgerError(
+    "misconfigured",
+    `the stream ${stream} cannot be read: ${error.err_code ?? error.code} ${error.description}. Was it removed or renamed?`,
+  );
+}
+
+/** Headers as the API for stored messages gives them: base64 of their text. `undefined` when there are none. */
+export function decodeHeaders(base64: string | undefined): MsgHdrs | undefined {
+  if (base64 === undefined) return undefined;
+  const all = headers();
+  for (const line of Buffer.from(base64, "base64").toString("utf8").split("\r\n").slice(1)) {
+    const colon = line.indexOf(":");
+    if (colon > 0) all.append(line.slice(0, colon), line.slice(colon + 1).trim());
+  }
+  return all;
+}

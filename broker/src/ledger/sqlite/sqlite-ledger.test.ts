@@ -1,0 +1,135 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { type Ledger, LedgerError } from "../../domain/ports/ledger.js";
+import type { Log } from "../../domain/ports/log.js";
+import { describeLedger } from "../testing/describe-ledger.js";
+import { collect, entry, freshId, versionOf } from "../testing/ledger-harness.js";
+import { openSqliteLedger } from "./sqlite-ledger.js";
+
+const silent: Log = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
+
+/** A failure of the store must fail the test, not end its process. */
+const unexpected = (error: Error): void => {
+  throw error;
+};
+
+async function freshFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "toolrunner-sqlite-"));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+describeLedger("sqlite", async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), "toolrunner-sqlite-"));
+  return {
+    shared: false,
+    open: () => openSqliteLedger({ dataDir, log: silent, onFatal: unexpected }),
+    corruptBlob: async (name) => {
+      const database = new Database(join(dataDir, "ledger.db"));
+      const { changes } = database.prepare("UPDATE blobs SET text = text || '!' WHERE name = ?").run(name);
+      database.close();
+      if (changes !== 1) throw new Error(`no blob ${name} to corrupt`);
+    },
+    dispose: () => rm(dataDir, { recursive: true, force: true }),
+  };
+});
+
+describe("the SQLite ledger", () => {
+  const opened = async (dataDir: string, onFatal = unexpected): Promise<Ledger> => {
+    const ledger = await openSqliteLedger({ dataDir, log: silent, onFatal, busyTimeoutMs: 50 });
+    onTestFinished(() => ledger.close());
+    return ledger;
+  };
+
+  it("refuses a data folder that another ledger holds, names it, and can open it once that one is closed (L8)", async () => {
+    const dataDir = join(await freshFolder(), "made", "on demand");
+    const first = await openSqliteLedger({ dataDir, log: silent, onFatal: unexpected });
+    await expect(opened(dataDir)).rejects.toSatisfy(
+      (error) =>
+        error instanceof LedgerError && error.code === "in_use" && error.message.includes(dataDir) && error.message.includes("stop"),
+    );
+    await first.append(freshId("call"), 0, entry("the holder is not disturbed"));
+    await first.close();
+    await (await opened(dataDir)).check();
+  });
+
+  it("refuses a folder that cannot be used with the reason", async () => {
+    await expect(opened("/dev/null/data")).rejects.toSatisfy(
+      (error) => error instanceof LedgerError && error.code === "misconfigured" && error.message.includes("/dev/null/data"),
+    );
+  });
+
+  it("refuses a database of a newer schema and leaves it as it is", async () => {
+    const dataDir = await freshFolder();
+    const database = new Database(join(dataDir, "ledger.db"));
+    database.pragma("user_version = 99");
+    database.close();
+    await expect(opened(dataDir)).rejects.toSatisfy((error) => error instanceof LedgerError && error.code === "misconfigured");
+    await expect(opened(dataDir)).rejects.toSatisfy((error) => error instanceof LedgerError && error.code === "misconfigured");
+  });
+
+  it("never gives out the version of a deleted entry again, also after a restart (L3)", async () => {
+    const dataDir = await freshFolder();
+    const before = await openSqliteLedger({ dataDir, log: silent, onFatal: unexpected });
+    const highest = versionOf(await before.append(freshId("call"), 0, entry("x")));
+    await before.close();
+    const database = new Database(join(dataDir, "ledger.db"));
+    database.exec("DELETE FROM entries");
+    database.close();
+    const after = await opened(dataDir);
+    expect(versionOf(await after.append(freshId("call"), 0, entry("y")))).toBeGreaterThan(highest);
+    const abort = new AbortController();
+    for await (const stored of after.tail(1, abort.signal)) {
+      expect(stored.version).toBeGreaterThan(highest);
+      abort.abort();
+    }
+  });
+
+  it("keeps its database in write-ahead mode, so that it can be read while the broker runs", async () => {
+    const dataDir = await freshFolder();
+    await (await opened(dataDir)).append(freshId("call"), 0, entry("x"));
+    const database = new Database(join(dataDir, "ledger.db"), { readonly: true });
+    expect(database.pragma("journal_mode", { simple: true })).toBe("wal");
+    database.close();
+  });
+
+  it("answers nothing and says so once when a transaction fails (L8)", async () => {
+    const dataDir = await freshFolder();
+    const failures: Error[] = [];
+    let failed: () => void = () => undefined;
+    const fatal = new Promise<void>((resolve) => {
+      failed = resolve;
+    });
+    const ledger = await opened(dataDir, (error) => {
+      failures.push(error);
+      failed();
+    });
+    versionOf(await ledger.append(freshId("call"), 0, entry("before")));
+    const intruder = new Database(join(dataDir, "ledger.db"));
+    onTestFinished(() => void intruder.close());
+    intruder.exec("BEGIN IMMEDIATE");
+    let answered = 0;
+    const appends = Array.from({ length: 10 }, () => ledger.append(freshId("call"), 0, entry("unknown")));
+    for (const append of appends) void append.finally(() => (answered += 1));
+    await fatal;
+    intruder.exec("ROLLBACK");
+    await expect(ledger.check()).rejects.toSatisfy((error) => error instanceof LedgerError && error.code === "unreachable");
+    void ledger.append(freshId("call"), 0, entry("after")).finally(() => (answered += 1));
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect([failures.length, answered]).toEqual([1, 0]);
+  });
+
+  it("stores what was asked for before close", async () => {
+    const dataDir = await freshFolder();
+    const ledger = await openSqliteLedger({ dataDir, log: silent, onFatal: unexpected });
+    const callIds = Array.from({ length: 50 }, () => freshId("call"));
+    const appends = callIds.map((callId) => ledger.append(callId, 0, entry("x", "opens")));
+    await ledger.close();
+    expect((await Promise.all(appends)).map(({ kind }) => kind)).toEqual(callIds.map(() => "appended"));
+    const after = await opened(dataDir);
+    expect((await collect(after.openCalls())).map(({ callId }) => callId).sort()).toEqual([...callIds].sort());
+  });
+});

@@ -1,0 +1,108 @@
+/**
+ * The worker thread of the SQLite ledger: all work on the database, in groups.
+ *
+ * Invariants (L8):
+ * - A group is everything that arrived since the last transaction; it is answered after its COMMIT, never before.
+ * - When a transaction fails, at BEGIN, in between or at COMMIT, its outcome is unknown or its store is not usable:
+ *   the worker says so once and answers nothing any more.
+ */
+import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { LedgerError } from "../../domain/ports/ledger.js";
+import { type DataFolderLock, lockDataFolder } from "./data-folder-lock.js";
+import type { Answer, Batch, Request, WorkerMessage, WorkerSetup } from "./sqlite-protocol.js";
+import { openSqliteStore, type SqliteStore } from "./sqlite-store.js";
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+function refusal(id: number, error: unknown): Answer {
+  if (error instanceof LedgerError) return { id, kind: "refused", code: error.code, message: error.message };
+  throw error;
+}
+
+function answerTo(store: SqliteStore, request: Exclude<Request, { op: "put_blob" | "close" }>): Answer {
+  const { id } = request;
+  switch (request.op) {
+    case "read":
+      return { id, kind: "entries", ...store.read(request.callId, request.from) };
+    case "page":
+      return { id, kind: "entries", ...store.page(request.from) };
+    case "open_calls":
+      return { id, kind: "call_ids", ...store.openCallsAfter(request.after) };
+    case "get_blob":
+      try {
+        return { id, kind: "text", text: store.getBlob(request.name) };
+      } catch (error) {
+        return refusal(id, error);
+      }
+    case "check":
+      store.latest();
+      return { id, kind: "done" };
+  }
+}
+
+/** Does one group. Returns the id of a `close` request in it. */
+function runGroup(store: SqliteStore, group: readonly Batch[], send: (message: WorkerMessage) => void): number | undefined {
+  const appends: number[] = [];
+  const answers: Answer[] = [];
+  let closeId: number | undefined;
+  const puts = group.flatMap((batch) => batch.requests.filter((request) => request.op === "put_blob"));
+  if (puts.length > 0 || group.some((batch) => batch.appends.length > 0)) {
+    store.begin();
+    for (const batch of group) store.appendAll(batch.appends, appends);
+    for (const { id, name, text } of puts) {
+      if (store.putBlob(name, text)) answers.push({ id, kind: "done" });
+      else answers.push({ id, kind: "refused", code: "blob_name_taken", message: `blob ${name} is stored already with another text` });
+    }
+    store.commit();
+  }
+  for (const batch of group) {
+    for (const request of batch.requests) {
+      if (request.op === "close") closeId = request.id;
+      else if (request.op !== "put_blob") answers.push(answerTo(store, request));
+    }
+  }
+  send({ kind: "answers", appends, answers, latest: store.latest() });
+  return closeId;
+}
+
+function serve(port: MessagePort, store: SqliteStore, lock: DataFolderLock): void {
+  const send = (message: WorkerMessage): void => port.postMessage(message);
+  let stopped = false;
+  port.on("message", (first: Batch) => {
+    if (stopped) return;
+    const group = [first];
+    for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) group.push(next.message as Batch);
+    try {
+      const closeId = runGroup(store, group, send);
+      if (closeId === undefined) return;
+      stopped = true;
+      store.close();
+      lock.release();
+      send({ kind: "answers", appends: [], answers: [{ id: closeId, kind: "done" }], latest: 0 });
+      port.close();
+    } catch (error) {
+      stopped = true;
+      send({ kind: "fatal", message: textOf(error) });
+    }
+  });
+}
+
+function start(port: MessagePort, setup: WorkerSetup): void {
+  let lock: DataFolderLock | undefined;
+  try {
+    lock = lockDataFolder(setup.dataDir);
+    const store = openSqliteStore(setup.dataDir, setup.busyTimeoutMs);
+    serve(port, store, lock);
+    port.postMessage({ kind: "ready", latest: store.latest() } satisfies WorkerMessage);
+  } catch (error) {
+    lock?.release();
+    const code = error instanceof LedgerError ? error.code : undefined;
+    port.postMessage({ kind: "not_ready", code, message: textOf(error) } satisfies WorkerMessage);
+    port.close();
+  }
+}
+
+if (parentPort === null) throw new Error("sqlite-worker.js runs in a worker thread only");
+start(parentPort, workerData as WorkerSetup);

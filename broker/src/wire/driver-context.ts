@@ -1,0 +1,46 @@
+/** What the driver of a call needs: its ports, and what it may cause in the rest of the wire. */
+import type { CallRequest, Grant } from "../domain/call/call-state.js";
+import type { FaultDetail } from "../domain/fault.js";
+import type { Clock } from "../domain/ports/clock.js";
+import type { CallLogContext, KnownState } from "./call-log.js";
+import type { Figures } from "./figures.js";
+import type { Placement } from "./placement.js";
+import type { SessionRef } from "./session.js";
+import type { TimerWheel } from "./timer-wheel.js";
+
+/** A call's driver as the rest of the wire sees it that its effects reach. */
+export interface DrivenCall {
+  readonly callId: string;
+  readonly known: KnownState;
+  /** False once another broker drives the call. */
+  readonly drives: boolean;
+  readonly location: SessionRef | undefined;
+  grant(placement: Placement): Promise<boolean>;
+  returned(grantId: string, reason: "unsent", message: string): Promise<void>;
+  noteWaiting(waitingFor: "runner" | "handler" | "capacity"): Promise<void>;
+}
+
+/** What drivers need of the rest of the wire. */
+export interface DriverEffects {
+  /** Look for a runner, not before the queued state's `notBeforeMs`. */
+  offer(driver: DrivenCall): void;
+  /** Stop looking. */
+  withdraw(driver: DrivenCall): void;
+  /** Without a placement the grant may have been sent before, by a broker that is gone: sending is idempotent. */
+  sendGrant(driver: DrivenCall, grant: Grant, placement: Placement | undefined): void;
+  pushCancel(driver: DrivenCall, grant: Grant, reason: string): void;
+  revoke(driver: DrivenCall, grant: Grant, reason: string): void;
+  settled(driver: DrivenCall): void;
+  /** Another broker drives the call now. */
+  handedOver(driver: DrivenCall): void;
+}
+
+export interface DriverContext extends CallLogContext {
+  readonly brokerId: string;
+  readonly clock: Clock;
+  readonly figures: Figures;
+  readonly timers: TimerWheel;
+  readonly effects: DriverEffects;
+  /** Faults of a result against the output schema of the call's pinned tool. */
+  readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
+}
