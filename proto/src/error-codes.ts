@@ -90,7 +90,7 @@ export const ERROR_CODES = {
     "invalid_request_error",
     400,
     false,
-    "The call names a release or session and this broker keeps none.",
+    "The call names a release and this broker keeps none.",
     "Leave the field out.",
   ),
   ordering_unsupported: row(
@@ -115,13 +115,6 @@ export const ERROR_CODES = {
     false,
     "The key does not hold the scope that this call needs.",
     "Use a key with the scope named in the message.",
-  ),
-  tool_not_permitted: row(
-    "permission_error",
-    403,
-    false,
-    "The release that the caller pins leaves this tool out.",
-    "Use another tool or another release.",
   ),
   origin_not_permitted: row(
     "permission_error",
@@ -252,7 +245,6 @@ export const ERROR_CODES = {
   ),
   hello_expected: row("session_error", null, false, "The first frame of a session is a hello, and only the first.", "Correct the client."),
   hello_invalid: row("session_error", null, false, "The hello has a fault.", "Correct the field named in the message."),
-  frame_malformed: row("session_error", null, false, "A frame could not be decoded.", "Correct the client."),
   frame_unknown: row(
     "session_error",
     null,
@@ -260,7 +252,6 @@ export const ERROR_CODES = {
     "The frame has a kind that this side does not know.",
     "Use what the chosen protocol version has.",
   ),
-  frame_too_large: row("session_error", null, false, "A frame was over the limit.", "Send less; the message names bytes and limit."),
   frame_invalid: row("session_error", null, false, "A field of the frame has a fault.", "Correct the field named in the message."),
   credential_invalid: row(
     "session_error",
@@ -276,13 +267,6 @@ export const ERROR_CODES = {
     false,
     "A browser or desktop runner must prove its subject, and a runner key cannot.",
     "Use the development broker until subject tokens exist.",
-  ),
-  session_superseded: row(
-    "session_error",
-    null,
-    false,
-    "A newer session of the same runner id took over.",
-    "Give each process its own runner id.",
   ),
 } as const satisfies Record<string, ErrorRow>;
 

@@ -1,1 +1,44 @@
-export {};
+/** Serve tools to AI agents. This entry runs in browsers, workers and Node; `./node` adds transports and the file journal. */
+
+export type { Clock } from "./core/clock.js";
+export {
+  type AbortCode,
+  AbortReason,
+  type Authorization,
+  type AuthorizeContext,
+  allow,
+  applied,
+  type CallContext,
+  forbid,
+  type GrantFacts,
+  notApplied,
+  type ProgressUpdate,
+  type Reconciliation,
+  type Settlement,
+  Submission,
+  type ToolContext,
+  unknown,
+} from "./core/context.js";
+export {
+  ConnectError,
+  JournalError,
+  NotJsonError,
+  RunnerConfigError,
+  RunnerRefusedError,
+  RunnerStoppedError,
+  SubmissionError,
+  ToolError,
+  type ToolErrorDetail,
+} from "./core/errors.js";
+export type { HandlerDeclaration } from "./core/handlers.js";
+export type { Journal, JournalEntry, JournalRecord, JournalView, OpenJournal } from "./core/journal.js";
+export type { Log, LogFields, LogLevel } from "./core/log.js";
+export { memoryJournal } from "./core/memory-journal.js";
+export type { Outcome, Receipt } from "./core/messages.js";
+export type { RunnerOptions } from "./core/runner-options.js";
+export type { RunnerFault, RunnerState, StateListener } from "./core/runner-state.js";
+export type { InferSchema, JsonSchema, StandardJsonSchema, StandardTyped, ToolSchema } from "./core/schema-types.js";
+export type { Transport } from "./core/transport.js";
+export { createRunner, type Runner } from "./create-runner.js";
+export { defineTool, type Tool, type ToolOptions } from "./define-tool.js";
+export { SDK_VERSION } from "./sdk-version.js";

@@ -1,4 +1,5 @@
 /** Opens ledger, bus and catalog store for the kind of store that a broker is started with. */
+import { mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import { createLocalBus } from "../bus/local/local-bus.js";
 import { connectNats } from "../bus/nats/connect-nats.js";
@@ -31,6 +32,7 @@ export async function openStores(
         close: async () => undefined,
       };
     case "sqlite": {
+      await keepPrivate(store.dataDir, ["ledger.db", "catalog.db", "index.db"]);
       // The ledger first: it locks the folder.
       const ledger = await openSqliteLedger({ dataDir: store.dataDir, log: context.log }).catch(explainData(store.dataDir));
       try {
@@ -49,6 +51,23 @@ export async function openStores(
     }
     case "nats":
       return openNats(store, context);
+  }
+}
+
+/** Makes the folder and its files readable to their owner only: they hold payloads. SQLite gives its side files the same rights. */
+async function keepPrivate(folder: string, names: readonly string[]): Promise<void> {
+  try {
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    for (const name of names) {
+      const file = await open(join(folder, name), "a", 0o600);
+      try {
+        await file.chmod(0o600);
+      } finally {
+        await file.close();
+      }
+    }
+  } catch (cause) {
+    explainData(folder)(cause);
   }
 }
 
@@ -82,9 +101,13 @@ function explainData(dataDir: string): (error: unknown) => never {
     if (error instanceof LedgerError && error.code === "in_use") {
       throw new StartError("data_in_use", error.message, { cause: error });
     }
-    if (error instanceof LedgerError || error instanceof CatalogStoreError) {
+    if (error instanceof LedgerError || error instanceof CatalogStoreError || isSystemError(error)) {
       throw new StartError("data_unusable", `the data folder ${dataDir} cannot be used: ${error.message}`, { cause: error });
     }
     throw error;
   };
+}
+
+function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && "syscall" in error;
 }

@@ -29,6 +29,15 @@ describe("the file of the call index", () => {
     expect(scene.log.lines.map(({ fields }) => fields.reason)).toEqual(["other_ledger"]);
   });
 
+  it("tells another ledger by its entries' ids, also where calls and versions are the same", async () => {
+    const file = indexFile();
+    await indexed(new Scene(), file, ["call_same"]);
+    const scene = new Scene();
+    await scene.accept("call_same", { tool: "another" });
+    const index = await scene.start({ file });
+    expect(await listed(index, { tool: "another" }, 1)).toEqual(["call_same"]);
+  });
+
   it("is built anew when the ledger is younger than the index, also when it is empty", async () => {
     const file = indexFile();
     await indexed(new Scene(), file, ["call_old_1", "call_old_2"]);

@@ -1,7 +1,7 @@
 /** Refusals as gRPC statuses: a code by type, the message, and the error object in metadata. */
 
 import { Metadata, type ServiceError, status } from "@grpc/grpc-js";
-import { ApiError, type ErrorType } from "@toolrunner/proto";
+import { ApiError, GRPC_STATUS, GRPC_STATUS_OF_ERROR_TYPE } from "@toolrunner/proto";
 import type { Fault } from "../shared/fault.js";
 
 /** Metadata with the encoded `ApiError`. */
@@ -13,24 +13,10 @@ export const RETRY_AFTER_METADATA = "retry-after";
 /** Metadata with the id that the broker's log has. */
 export const REQUEST_ID_METADATA = "x-request-id";
 
-const STATUS_BY_TYPE: Readonly<Record<ErrorType, status>> = {
-  invalid_request_error: status.INVALID_ARGUMENT,
-  authentication_error: status.UNAUTHENTICATED,
-  permission_error: status.PERMISSION_DENIED,
-  not_found_error: status.NOT_FOUND,
-  conflict_error: status.FAILED_PRECONDITION,
-  // Not RESOURCE_EXHAUSTED, which clients take for "later".
-  too_large_error: status.INVALID_ARGUMENT,
-  rate_limit_error: status.RESOURCE_EXHAUSTED,
-  unavailable_error: status.UNAVAILABLE,
-  internal_error: status.INTERNAL,
-  call_error: status.INTERNAL,
-  session_error: status.INTERNAL,
-};
-
-/** The status of a refusal. */
+/** The status of a refusal, from the table of errors. */
 export function grpcStatusOf(fault: Fault): status {
-  return STATUS_BY_TYPE[fault.type];
+  const name = GRPC_STATUS_OF_ERROR_TYPE[fault.type];
+  return name === null ? status.INTERNAL : GRPC_STATUS[name];
 }
 
 /** The error object as a message. */

@@ -70,7 +70,11 @@ export const CREATE_CALL = defineForm<CreateCallBody>(
     wait_seconds: waitSeconds,
     ordering_key: name("Calls with the same key run one at a time, in order."),
     priority: { type: "string", enum: ["interactive", "background"], description: "Default interactive." },
-    max_attempts: integer(1, ATTEMPTS_MAX, "Default: 3 when the tool is safe to repeat, else 1."),
+    max_attempts: integer(
+      1,
+      ATTEMPTS_MAX,
+      "Default: 3. A tool that is not safe to repeat is tried again only after a person said that it was not applied.",
+    ),
     audience: name("For whom the result is shown."),
   },
   ["toolset", "tool", "arguments"],

@@ -1,0 +1,71 @@
+/**
+ * The processes of one side: broker, runner and agent, and the place of its ledger.
+ *
+ * Invariant: when starting fails, what was started is ended.
+ */
+
+import type { Sample } from "./figures.js";
+import { ledgerWrites } from "./ledger-writes.js";
+import type { LoadRequest } from "./load.js";
+import { type RoleProcess, startRole } from "./processes/role-process.js";
+import type { AgentInterface, AgentRole, BrokerRole, BrokerSetup, RunnerRole, RunnerTransport, Side } from "./processes/roles.js";
+import { percentile } from "./statistics.js";
+
+/** What a broker still does for the calls of a load after the last answer counts as theirs, for this long. */
+const SETTLE_MS = 60;
+const MS_PER_SECOND = 1_000;
+
+export interface Stage {
+  readonly broker: RoleProcess<BrokerRole>;
+  /** Runs one load. */
+  measure(agent: AgentInterface, load: LoadRequest): Promise<Sample & { readonly calls: number }>;
+  /** Entries that the ledger has taken so far. */
+  writes(): Promise<number>;
+  stop(): Promise<void>;
+}
+
+export async function startStage(side: Side, transport: RunnerTransport, setup: BrokerSetup): Promise<Stage> {
+  const broker = startRole<BrokerRole>(side, "broker");
+  const runner = startRole<RunnerRole>(side, "runner");
+  const agent = startRole<AgentRole>(side, "agent");
+  const all = [agent, runner, broker];
+  const endAll = async (): Promise<void> => {
+    for (const each of all) await each.end();
+  };
+  try {
+    const places = await broker.ask("start", setup);
+    await agent.ask("connect", places);
+    await runner.ask("start", { transport, places });
+    await agent.ask("check");
+  } catch (error) {
+    await endAll();
+    throw error;
+  }
+  return {
+    broker,
+    async measure(over, load) {
+      const before = await broker.ask("usage");
+      const { elapsedMs, latenciesMs } = await agent.ask("load", { agent: over, ...load });
+      await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+      const after = await broker.ask("usage");
+      const calls = latenciesMs.length;
+      return {
+        calls,
+        p50Ms: percentile(latenciesMs, 0.5),
+        p99Ms: percentile(latenciesMs, 0.99),
+        callsPerSecond: (calls / elapsedMs) * MS_PER_SECOND,
+        brokerCpuMsPerCall: (after.cpuMs - before.cpuMs) / calls,
+      };
+    },
+    writes: () => ledgerWrites(side, setup.ledger),
+    async stop() {
+      try {
+        await agent.ask("stop");
+        await runner.ask("stop");
+        await broker.ask("stop");
+      } finally {
+        await endAll();
+      }
+    },
+  };
+}

@@ -1,0 +1,116 @@
+/**
+ * Brings receipts to the broker: sends each when it is journaled, again in every new session, and again when a session leaves
+ * one unanswered, until it is acknowledged.
+ *
+ * Invariants: only what is durable is sent (I7). An acknowledgement names the grant, not the receipt; the broker takes the
+ * receipts of one grant in order, so each acknowledgement is of the oldest one sent and not yet answered in this session. Thus
+ * the one for a submission never counts for the final receipt that followed it.
+ */
+import { type Clock, elapsedMs, type Instant, instant } from "./clock.js";
+import type { JournalGate } from "./journal-gate.js";
+import type { EventLog } from "./log.js";
+import type { Outcome, Receipt, ReceiptDisposition } from "./messages.js";
+import { FRAME_BYTES_DEFAULT, receiptOf, tooLarge } from "./outcome.js";
+import type { SessionLink } from "./session-link.js";
+import { receiptFrame } from "./wire.js";
+
+interface Sent {
+  readonly digests: string[];
+  at: Instant;
+}
+
+/** Delivers receipts; see the rules above. */
+export class Delivery {
+  #link: SessionLink | null = null;
+  #sent = new Map<string, Sent>();
+
+  constructor(
+    private readonly deps: {
+      readonly journal: JournalGate;
+      readonly clock: Clock;
+      readonly log: EventLog;
+      readonly onAcknowledged: () => void;
+    },
+  ) {}
+
+  /** Whether every journaled receipt is acknowledged. */
+  get idle(): boolean {
+    for (const entry of this.deps.journal.view.unacknowledged()) if (entry.receipt !== null) return false;
+    return true;
+  }
+
+  /** A session is up: everything that is not acknowledged is sent again, oldest first, at the pace of the connection. */
+  async attach(link: SessionLink): Promise<void> {
+    this.#link = link;
+    this.#sent = new Map();
+    const waiting = [...this.deps.journal.view.unacknowledged()].flatMap((entry) => entry.receipt ?? []);
+    if (waiting.length > 0) this.deps.log.info("receipts_resent", { count: waiting.length });
+    for (const { grantId } of waiting) {
+      await link.drained();
+      if (this.#link !== link) return;
+      // Meanwhile it may have been acknowledged, or replaced by a final receipt.
+      const entry = this.deps.journal.view.get(grantId);
+      if (entry?.receipt != null && !entry.acknowledged && !this.#sent.has(grantId)) this.send(entry.receipt);
+    }
+  }
+
+  detach(): void {
+    this.#link = null;
+  }
+
+  /** Sends a durable receipt if a session is up; else the next session does. */
+  send(receipt: Receipt): void {
+    const answer = this.#link?.send(receiptFrame(receipt));
+    if (answer === "too_large") void this.#replace(receipt);
+    if (answer !== "sent") return;
+    const sent = this.#sent.get(receipt.grantId);
+    if (sent === undefined) this.#sent.set(receipt.grantId, { digests: [receipt.digest], at: instant(this.deps.clock) });
+    else {
+      sent.digests.push(receipt.digest);
+      sent.at = instant(this.deps.clock);
+    }
+  }
+
+  /** Sends again what this session left unanswered for `afterMs`. */
+  resendOverdue(afterMs: number): void {
+    for (const [grantId, sent] of this.#sent) {
+      if (elapsedMs(this.deps.clock, sent.at) < afterMs) continue;
+      const entry = this.deps.journal.view.get(grantId);
+      if (entry?.receipt == null || entry.acknowledged) this.#sent.delete(grantId);
+      else this.send(entry.receipt);
+    }
+  }
+
+  /** The broker acknowledged the oldest unanswered receipt of this grant. */
+  acknowledge(grantId: string, disposition: ReceiptDisposition): void {
+    const { journal, log, clock } = this.deps;
+    const sent = this.#sent.get(grantId);
+    const digest = sent?.digests.shift();
+    if (sent === undefined || digest === undefined) return log.warn("acknowledgement_unexpected", { grant_id: grantId });
+    if (sent.digests.length === 0) this.#sent.delete(grantId);
+    const entry = journal.view.get(grantId);
+    if (disposition === "evidence" || disposition === "expired") log.warn("receipt_not_settling", { grant_id: grantId, disposition });
+    if (entry?.receipt?.digest !== digest) return;
+    journal.note({ kind: "acknowledged", grantId, at: clock.now() });
+    this.deps.onAcknowledged();
+  }
+
+  /** A receipt that no frame can carry would never arrive: the call fails with a reason instead. */
+  async #replace(receipt: Receipt): Promise<void> {
+    const { journal, clock, log } = this.deps;
+    log.error("receipt_too_large", { call_id: receipt.callId, grant_id: receipt.grantId });
+    const tool = journal.view.get(receipt.grantId)?.tool ?? "";
+    const limit = this.#link?.limits.frameBytes || FRAME_BYTES_DEFAULT;
+    const failure = tooLarge(tool, payloadLength(receipt.outcome), limit, "a frame, which holds it encoded");
+    const replacement = await receiptOf(receipt, failure, {
+      startedAtUnixMs: receipt.startedAtUnixMs,
+      finishedAtUnixMs: receipt.finishedAtUnixMs,
+    });
+    if (await journal.appendUntilWritten({ kind: "finished", receipt: replacement, at: clock.now() })) this.send(replacement);
+  }
+}
+
+function payloadLength(outcome: Outcome): number {
+  if (outcome.kind === "succeeded") return outcome.resultJson.length;
+  return outcome.kind === "submitted" ? outcome.handleJson.length : 0;
+}

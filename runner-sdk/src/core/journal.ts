@@ -1,0 +1,80 @@
+/**
+ * The runner's journal: what it was granted, started, finished and had acknowledged, kept across crashes.
+ *
+ * Owns the port; `journal-picture.ts` is the picture that every implementation keeps of its records.
+ * Invariants:
+ * - J1 `started` is durable before the handler's first line, `finished` before the receipt is first sent (I7).
+ * - J2 A record shows in the picture when it is durable; a note shows at once and may be lost with the process, which at
+ *   worst makes the runner report or send something again.
+ * - J3 What is not acknowledged is never dropped for lack of room. Acknowledged records go after 24 h, or before when they are many.
+ */
+import type { Clock } from "./clock.js";
+import type { GrantName, Receipt } from "./messages.js";
+
+/** One thing that happened to a grant. Times are Unix milliseconds. */
+export type JournalRecord =
+  | ({
+      readonly kind: "granted";
+      readonly attempt: number;
+      readonly tool: string;
+      readonly version: string;
+      readonly at: number;
+    } & GrantName)
+  | { readonly kind: "started"; readonly grantId: string; readonly at: number }
+  | { readonly kind: "finished"; readonly receipt: Receipt; readonly at: number }
+  /** `neverStarted`: the handler's first line was not reached and will not be. Otherwise the grant runs on, but no grant of this fence or an older one is taken. */
+  | ({ readonly kind: "refused"; readonly neverStarted: boolean; readonly at: number } & GrantName)
+  /** The broker knows what the newest record says. */
+  | { readonly kind: "acknowledged"; readonly grantId: string; readonly at: number };
+
+/** What the journal knows about one grant. */
+export interface JournalEntry extends GrantName {
+  readonly attempt: number;
+  readonly tool: string;
+  readonly version: string;
+  readonly phase: "granted" | "started" | "finished";
+  /** No grant of this call with this fence or an older one is taken. */
+  readonly refused: boolean;
+  /** The start was written by this process. */
+  readonly startedHere: boolean;
+  readonly startedAt: number;
+  /** The newest receipt; null before the handler ended. */
+  readonly receipt: Receipt | null;
+  readonly acknowledged: boolean;
+  /** When the newest record was made. */
+  readonly at: number;
+}
+
+/** Reading side of a journal: what is durable, and what was noted. */
+export interface JournalView {
+  get(grantId: string): JournalEntry | undefined;
+  /** Every grant of one call, oldest first. */
+  ofCall(callId: string): readonly JournalEntry[];
+  /** What the broker has not acknowledged, oldest first. */
+  unacknowledged(): Iterable<JournalEntry>;
+  /** The newest refused fence of a call; null when none. */
+  refusedFence(callId: string): number | null;
+}
+
+/** A journal that this process holds. */
+export interface OpenJournal {
+  /** Names the journal: a report counts only from the one that took the grant (G1). */
+  readonly journalId: string;
+  readonly view: JournalView;
+  /** Resolves when the record is durable. Rejects with a {@link JournalError}; the record may then be on disk or not, and may be appended again. */
+  append(record: JournalRecord): Promise<void>;
+  /** Writes without waiting: durable with the next append, or soon. */
+  note(record: JournalRecord): void;
+  /** Writes what was noted and gives the journal back. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** A place where a journal is kept. */
+export interface Journal {
+  /** For logs: "memory", "file", … */
+  readonly kind: string;
+  /** Whether its records outlive the process. */
+  readonly durable: boolean;
+  /** Takes the journal for this process and reads it. @throws JournalError when another process has it or it cannot be read. */
+  open(options: { readonly clock: Clock }): Promise<OpenJournal>;
+}

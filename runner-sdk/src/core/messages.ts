@@ -1,0 +1,129 @@
+/** What a session says and hears, in the runner's own words. `wire.ts` alone turns them into frames and back. */
+
+/** How far a grant is, as reported to the broker. */
+export type ReportedPhase = "not_started" | "running" | "outcome_unknown" | "finished";
+
+/** One line of a report. */
+export interface HeldReport {
+  readonly callId: string;
+  readonly grantId: string;
+  readonly fence: number;
+  readonly phase: ReportedPhase;
+}
+
+/** What names a grant in every frame about it. */
+export interface GrantName {
+  readonly callId: string;
+  readonly grantId: string;
+  readonly fence: number;
+}
+
+/** The right to run one call once. */
+export interface Grant extends GrantName {
+  readonly attempt: number;
+  readonly sessionEpoch: number;
+  readonly tool: string;
+  readonly version: string;
+  readonly argumentsJson: string;
+  readonly subject: string;
+  readonly agent: string;
+  readonly idempotencyKey: string;
+  readonly deadlineUnixMs: number;
+  readonly remainingMs: number;
+  readonly leaseMs: number;
+  /** The newest answer that the broker had: 0 for the hello, else a pong. */
+  readonly pongNumber: number;
+  readonly traceparent: string;
+  readonly token: string;
+  readonly scopes: readonly string[];
+  readonly toolset: string;
+  readonly toolsetVersion: number;
+  readonly session: string;
+  readonly maxResultBytes: number;
+}
+
+/** One thing that is wrong in a result. */
+export interface OutcomeDetail {
+  readonly path: string;
+  readonly expected: string;
+  readonly actual: string;
+}
+
+/** What came of a grant. Payloads are JSON texts. */
+export type Outcome =
+  | { readonly kind: "succeeded"; readonly resultJson: string }
+  | {
+      readonly kind: "failed";
+      readonly code: string;
+      readonly message: string;
+      readonly retryable: boolean;
+      readonly retryAfterMs: number;
+      readonly details: readonly OutcomeDetail[];
+    }
+  | { readonly kind: "cancelled"; readonly message: string }
+  | { readonly kind: "submitted"; readonly handleJson: string };
+
+/** The durable statement of what came of a grant. */
+export interface Receipt extends GrantName {
+  readonly attempt: number;
+  /** SHA-256 of the outcome, hexadecimal. */
+  readonly digest: string;
+  /** 0 when the handler never started. */
+  readonly startedAtUnixMs: number;
+  readonly finishedAtUnixMs: number;
+  readonly outcome: Outcome;
+}
+
+/** How the broker took a receipt (G5). */
+export type ReceiptDisposition = "settled" | "repeated" | "evidence" | "expired" | "unknown";
+
+export type CancelLevel = "delivered" | "stopped" | "ignored";
+
+/** Limits that the broker named in its welcome; 0 stands for none. */
+export interface SessionLimits {
+  readonly frameBytes: number;
+  readonly resultBytes: number;
+  readonly progressBytes: number;
+  readonly slots: number;
+}
+
+export interface Welcome {
+  readonly protocolVersion: number;
+  readonly sessionEpoch: number;
+  readonly brokerId: string;
+  readonly pingIntervalMs: number;
+  readonly leaseMs: number;
+  readonly limits: SessionLimits;
+  readonly wantsToolDefinitions: boolean;
+}
+
+/** A frame from the broker. */
+export type BrokerMessage =
+  | { readonly kind: "welcome"; readonly welcome: Welcome }
+  | {
+      readonly kind: "refusal";
+      readonly code: string;
+      readonly message: string;
+      readonly supportedVersions: readonly number[];
+      readonly retryAfterMs: number;
+    }
+  | { readonly kind: "grant"; readonly grant: Grant }
+  | { readonly kind: "cancel"; readonly name: GrantName; readonly reason: string }
+  | { readonly kind: "revoke"; readonly name: GrantName; readonly reason: string }
+  | { readonly kind: "receipt_ack"; readonly callId: string; readonly grantId: string; readonly disposition: ReceiptDisposition }
+  | { readonly kind: "ping"; readonly number: number; readonly acknowledged: number }
+  | { readonly kind: "drain"; readonly reason: string; readonly deadlineMs: number }
+  | { readonly kind: "protocol_fault"; readonly code: string; readonly message: string; readonly callId: string }
+  | { readonly kind: "unknown" };
+
+/** A frame about one grant. */
+export type GrantMessage = Extract<BrokerMessage, { kind: "grant" | "cancel" | "revoke" | "receipt_ack" }>;
+
+/** What a runner can say about its surroundings. */
+export interface InstanceFacts {
+  /** `unknown` for a worker or a process without a window. */
+  readonly visibility: "visible" | "hidden" | "unknown";
+  readonly focused: boolean;
+  /** Free facts for operators, such as the platform. No secrets: they are shown. */
+  readonly labels: Readonly<Record<string, string>>;
+}

@@ -1,0 +1,15 @@
+/** How a runner reaches its broker. */
+import type { RunnerChannel } from "./wire.js";
+
+/** Makes one channel for each attempt. */
+export interface Transport {
+  /** For logs, such as "grpc". */
+  readonly name: string;
+  /** Whether `connect` hands the credential over itself (in `authorization`); otherwise the hello carries it. */
+  readonly carriesCredential: boolean;
+  /**
+   * Makes a channel, or rejects: with a `ConnectError` where the redial rule is known, with anything else for "try again".
+   * When the signal aborts it gives up and rejects.
+   */
+  connect(options: { readonly credential: string; readonly signal: AbortSignal }): Promise<RunnerChannel>;
+}
