@@ -1,5 +1,6 @@
 /** Opens ledger, bus and catalog store for the kind of store that a broker is started with. */
-import { mkdir, open } from "node:fs/promises";
+import { mkdir, mkdtemp, open, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLocalBus } from "../bus/local/local-bus.js";
 import { connectNats } from "../bus/nats/connect-nats.js";
@@ -81,7 +82,18 @@ async function openNats(
     const bus = createNatsBus({ connection, prefix, replicas, log });
     const ledger = await openJetStreamLedger({ connection, prefix, replicas, incarnation: brokerId, clock, log });
     const catalog = await createKvCatalogStore({ bus, log });
-    return { ledger, catalog, bus, indexFile: ":memory:", close: () => connection.close() };
+    // Made anew at each start from the shared ledger, and too large to be kept in memory.
+    const folder = await mkdtemp(join(tmpdir(), "toolrunner-index-"));
+    return {
+      ledger,
+      catalog,
+      bus,
+      indexFile: join(folder, "index.db"),
+      async close() {
+        await connection.close();
+        await rm(folder, { recursive: true, force: true });
+      },
+    };
   } catch (error) {
     await connection.close();
     return explainNats(error);
