@@ -5,6 +5,8 @@ import { runCli } from "./run-cli.js";
 
 /** Runs the command of this process's arguments and ends the process. */
 export async function runProcess(): Promise<void> {
+  // The gRPC library prints its own lines on standard error, which is for ours; it reads this when it is loaded.
+  process.env["GRPC_VERBOSITY"] ??= "NONE";
   // A reader that went away, as in `toolrunner calls | head -1`, is no fault.
   process.stdout.on("error", (cause: NodeJS.ErrnoException) => process.exit(cause.code === "EPIPE" ? 0 : 1));
   process.stderr.on("error", () => undefined);

@@ -74,13 +74,18 @@ describe("toolrunner dev", () => {
     const address = holder.address();
     const port = typeof address === "object" && address !== null ? address.port : 0;
     try {
-      const human = await run(["dev", "--port", String(port), "--grpc-port", "0"]);
-      expect(human.exitCode).toBe(1);
-      expect(human.stderr.trimEnd().split("\n")).toHaveLength(1);
-      expect(human.stderr).toMatch(new RegExp(`${port}.*in use.*another port`));
-      const json = await run(["dev", "--port", String(port), "--grpc-port", "0", "--json"]);
-      expect(json.exitCode).toBe(1);
-      expect(errorOf(json).code).toBe("port_in_use");
+      for (const ports of [
+        ["--port", String(port), "--grpc-port", "0"],
+        ["--port", "0", "--grpc-port", String(port)],
+      ]) {
+        const human = await run(["dev", ...ports]);
+        expect(human.exitCode).toBe(1);
+        expect(human.stderr.trimEnd().split("\n")).toHaveLength(1);
+        expect(human.stderr).toMatch(new RegExp(`${port}.*in use.*another port`));
+        const json = await run(["dev", ...ports, "--json"]);
+        expect(json.exitCode).toBe(1);
+        expect(errorOf(json).code).toBe("port_in_use");
+      }
     } finally {
       holder.close();
     }

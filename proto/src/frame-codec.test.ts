@@ -89,7 +89,11 @@ describe("frame codec", () => {
           theirs = "refused";
         }
         const decoded = json.decode(JSON.stringify(candidate));
-        const ours = decoded.kind === "frame" ? Buffer.from(binary.encode(decoded.frame) as Uint8Array) : "refused";
+        // Read and written once more by the other implementation: an empty value of a map entry may be left out or not.
+        const ours =
+          decoded.kind === "frame"
+            ? Buffer.from(toBinary(oracle, fromBinary(oracle, binary.encode(decoded.frame) as Uint8Array)))
+            : "refused";
         expect(ours).toEqual(theirs);
       }),
       { numRuns: 2_000 },

@@ -73,9 +73,12 @@ function installed(name: string): string {
   return found ?? "";
 }
 
+/** Compiled, or copied from the package of the platform, where install scripts run. */
+const MADE_AT_INSTALLATION = [join("node_modules", "better-sqlite3", "build"), join("node_modules", "esbuild", "bin")];
+
 function bytesOf(path: string): number {
   return readdirSync(path, { withFileTypes: true })
-    .filter((entry) => !(entry.name === "build" && path.endsWith("better-sqlite3")))
+    .filter((entry) => !MADE_AT_INSTALLATION.some((made) => join(path, entry.name).endsWith(made)))
     .reduce(
       (sum, entry) =>
         sum + (entry.isDirectory() ? bytesOf(join(path, entry.name)) : entry.isFile() ? statSync(join(path, entry.name)).size : 0),
