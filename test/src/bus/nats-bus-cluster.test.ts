@@ -4,7 +4,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { eventually, type NatsCluster, startNatsCluster } from "../kit/index.js";
 import { type OpenBus, openBus } from "./bus-kit.js";
 
-describe("bus on three nats-servers 2.10 with replicas 3", { timeout: 120_000 }, () => {
+const isLong = process.env.TOOLRUNNER_LONG === "1";
+const title = "bus on three nats-servers 2.10 with replicas 3";
+
+describe.skipIf(!isLong)(isLong ? title : `${title} [half a minute of elections: npm run test:long]`, { timeout: 120_000 }, () => {
   const stream = "KV_tr_sessions";
   let cluster: NatsCluster;
   const open: OpenBus[] = [];
