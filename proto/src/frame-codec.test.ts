@@ -46,9 +46,11 @@ describe("frame codec", () => {
     fc.assert(
       fc.property(anyRunnerFrame, (frame) => {
         const bytes = binary.encode(frame) as Uint8Array;
-        const theirs = toJson(oracle, fromBinary(oracle, bytes));
-        expect(JSON.parse(json.encode(frame) as string)).toEqual(JSON.parse(JSON.stringify(theirs)));
-        const read = json.decode(JSON.stringify(theirs));
+        // As text, which knows no negative zero.
+        const text = JSON.stringify(toJson(oracle, fromBinary(oracle, bytes)));
+        const theirs = JSON.parse(text) as JsonValue;
+        expect(JSON.parse(json.encode(frame) as string)).toEqual(theirs);
+        const read = json.decode(text);
         expect(read.kind === "frame" ? Buffer.from(binary.encode(read.frame) as Uint8Array) : read).toEqual(
           Buffer.from(toBinary(oracle, fromJson(oracle, theirs))),
         );
