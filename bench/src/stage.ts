@@ -12,7 +12,7 @@ import type { AgentInterface, AgentRole, BrokerRole, BrokerSetup, RunnerRole, Ru
 import { percentile } from "./statistics.js";
 
 /** What a broker still does for the calls of a load after the last answer counts as theirs, for this long. */
-const SETTLE_MS = 60;
+const SETTLE_MS = 40;
 const MS_PER_SECOND = 1_000;
 
 export interface Stage {

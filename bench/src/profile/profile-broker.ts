@@ -12,7 +12,7 @@ import { sourcePlaces } from "./source-places.js";
 const IN_FLIGHT = 64;
 const WARM_UP_MS = 8_000;
 const PROFILED_MS = 8_000;
-const FUNCTIONS_SHOWN = 45;
+const FUNCTIONS_SHOWN = 40;
 const FILES_SHOWN = 25;
 const PARTS_SHOWN = 25;
 

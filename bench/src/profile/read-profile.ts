@@ -27,8 +27,9 @@ export interface ProfileSums {
   /** All but idle time. */
   readonly busyMs: number;
   readonly idleMs: number;
-  /** Each most expensive first. */
+  /** Each most expensive first. A function of V8 or Node shows whom it worked for. */
   readonly functions: readonly SelfTime[];
+  /** What V8 and Node did for a file is the file's. */
   readonly files: readonly SelfTime[];
   readonly parts: readonly SelfTime[];
 }
@@ -73,9 +74,11 @@ export function sumProfile(profile: CpuProfile, locate: Locate = () => undefined
     const { file, line } = place(callFrame, locate);
     const caller = file === "" || file.startsWith("node:") ? onBehalfOf(id) : undefined;
     const name = `${callFrame.functionName || "(anonymous)"} ${described({ file, line })}`.trimEnd();
-    add(functions, caller === undefined ? name : `${name} ← ${caller.functionName} ${described(place(caller, locate))}`, us);
-    add(files, file || callFrame.functionName, us);
-    add(parts, partOf(file || callFrame.functionName), us);
+    const charged = caller === undefined ? undefined : place(caller, locate);
+    add(functions, charged === undefined ? name : `${name} ← ${caller?.functionName} ${described(charged)}`, us);
+    const payer = charged?.file ?? (file || callFrame.functionName);
+    add(files, payer, us);
+    add(parts, partOf(payer), us);
   }
   return {
     busyMs: busyUs / US_PER_MS,
