@@ -45,12 +45,15 @@ function connect(limits: { inboundHighBytes?: number; outboundMaxBytes?: number;
   return { socket, channel };
 }
 
-/** Both kinds of sockets fit; checked by the compiler. */
-export function fits(browser: WebSocket): WebSocketLike {
-  return browser;
-}
+/** A browser's socket fits; checked by the compiler. */
+type FitsBrowser = WebSocket extends WebSocketLike ? true : never;
+const fitsBrowser: FitsBrowser = true;
 
 describe("WebSocket channel on a browser's socket", () => {
+  it("fits what browsers have", () => {
+    expect(fitsBrowser).toBe(true);
+  });
+
   it("queues frames until the socket is open, counts them, and keeps their order", async () => {
     const { socket, channel } = connect();
     channel.send(claim(1));

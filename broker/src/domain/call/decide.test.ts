@@ -272,14 +272,14 @@ describe("decideDeadline", () => {
   });
 
   it("times out what waits or is safe to repeat, and puts up for reconciliation what is not (X9)", () => {
-    const after = (entries: readonly CallEntry[]): string => {
+    const stateAfter = (entries: readonly CallEntry[]): string => {
       const entry = decideDeadline(stateOf(entries), deadlineMs);
       return entry === undefined ? "nothing" : stateOf([...entries, entry]).kind;
     };
-    expect(after([acceptedEntry(sampleRequest())])).toBe("timed_out");
-    expect(after(story())).toBe("timed_out");
-    expect(after(story({}, UNSAFE))).toBe("needs_reconciliation");
-    expect(after(follow(story()))).toBe("nothing");
+    expect(stateAfter([acceptedEntry(sampleRequest())])).toBe("timed_out");
+    expect(stateAfter(story())).toBe("timed_out");
+    expect(stateAfter(story({}, UNSAFE))).toBe("needs_reconciliation");
+    expect(stateAfter(follow(story()))).toBe("nothing");
   });
 
   it("denies a call that nobody confirmed in time, whatever its deadline", () => {
@@ -315,34 +315,34 @@ describe("decideExhausted", () => {
 
 describe("decideCancel (K1, K2)", () => {
   const modes = ["kill", "skip", "killnowait"] as const;
-  const after = (entries: readonly CallEntry[], mode: (typeof modes)[number]): string => {
+  const stateAfter = (entries: readonly CallEntry[], mode: (typeof modes)[number]): string => {
     const decision = decideCancel(stateOf(entries), mode, undefined, NOW);
     return decision.kind === "append" ? stateOf([...entries, decision.entry]).kind : decision.kind;
   };
   const lost: CallEntry = { kind: "lease_lost", at: NOW, grantId: "entry_2", cause: "lease", message: "", retryAtMs: null };
 
   it.each(modes)("settles at once before a grant and after a submission, with %s", (mode) => {
-    expect(after([acceptedEntry(sampleRequest())], mode)).toBe("cancelled");
-    expect(after([acceptedEntry(sampleRequest(), { confirmationExpiresAtMs: NOW, deadlineAtMs: null })], mode)).toBe("cancelled");
-    expect(after(follow(story(), receiptFacts("entry_2", { outcome: "submitted" })), mode)).toBe("cancelled");
+    expect(stateAfter([acceptedEntry(sampleRequest())], mode)).toBe("cancelled");
+    expect(stateAfter([acceptedEntry(sampleRequest(), { confirmationExpiresAtMs: NOW, deadlineAtMs: null })], mode)).toBe("cancelled");
+    expect(stateAfter(follow(story(), receiptFacts("entry_2", { outcome: "submitted" })), mode)).toBe("cancelled");
   });
 
   it("asks a running handler with kill, once, and settles at once with skip and killnowait", () => {
-    expect(after(story(), "kill")).toBe("running");
-    expect(after([...story(), { kind: "cancel_requested", at: NOW, reason: "" }], "kill")).toBe("unchanged");
-    expect(after(story(), "skip")).toBe("cancelled");
-    expect(after(story(), "killnowait")).toBe("cancelled");
+    expect(stateAfter(story(), "kill")).toBe("running");
+    expect(stateAfter([...story(), { kind: "cancel_requested", at: NOW, reason: "" }], "kill")).toBe("unchanged");
+    expect(stateAfter(story(), "skip")).toBe("cancelled");
+    expect(stateAfter(story(), "killnowait")).toBe("cancelled");
     expect(decideCancel(stateOf(story()), "skip", "why", NOW)).toMatchObject({ entry: { letRun: true, error: { message: "why" } } });
     expect(decideCancel(stateOf(story()), "killnowait", undefined, NOW)).toMatchObject({ entry: { letRun: false } });
   });
 
   it("refuses kill when tool or handler cannot be cancelled, and for a call whose outcome nobody knows", () => {
-    expect(after(story({ cancellable: false }), "kill")).toBe("not_cancellable");
-    expect(after(story({}, { handlerCancellable: false }), "kill")).toBe("not_cancellable");
-    expect(after(story({ cancellable: false }), "skip")).toBe("cancelled");
+    expect(stateAfter(story({ cancellable: false }), "kill")).toBe("not_cancellable");
+    expect(stateAfter(story({}, { handlerCancellable: false }), "kill")).toBe("not_cancellable");
+    expect(stateAfter(story({ cancellable: false }), "skip")).toBe("cancelled");
     for (const mode of modes) {
-      expect(after([...story({}, UNSAFE), lost], mode)).toBe("not_cancellable");
-      expect(after(follow(story()), mode)).toBe("unchanged");
+      expect(stateAfter([...story({}, UNSAFE), lost], mode)).toBe("not_cancellable");
+      expect(stateAfter(follow(story()), mode)).toBe("unchanged");
     }
   });
 });
@@ -353,7 +353,7 @@ describe("decideReconcile", () => {
     { kind: "lease_lost", at: NOW, grantId: "entry_2", cause: "lease", message: "", retryAtMs: null },
   ];
   const input = { value: null, resultFaults: [], by: "key", note: null };
-  const after = (entries: readonly CallEntry[], more: Partial<Parameters<typeof decideReconcile>[1]>, nowMs = NOW): KnownState => {
+  const stateAfter = (entries: readonly CallEntry[], more: Partial<Parameters<typeof decideReconcile>[1]>, nowMs = NOW): KnownState => {
     const entry = decideReconcile(stateOf(entries), { outcome: "applied", ...input, ...more }, nowMs);
     if (entry === undefined) {
       throw new Error("nothing was decided");
@@ -362,32 +362,35 @@ describe("decideReconcile", () => {
   };
 
   it("settles as succeeded when it was applied, with the result given or null", () => {
-    expect(after(unknown, { value: inlineText(7) })).toMatchObject({
+    expect(stateAfter(unknown, { value: inlineText(7) })).toMatchObject({
       kind: "succeeded",
       settlement: { result: { json: "7" }, error: null },
     });
-    expect(after(unknown, {})).toMatchObject({ kind: "succeeded", settlement: { result: { json: "null" } } });
+    expect(stateAfter(unknown, {})).toMatchObject({ kind: "succeeded", settlement: { result: { json: "null" } } });
   });
 
   it("fails with result_invalid when the result given breaks the schema, and keeps it", () => {
-    expect(after(unknown, { value: inlineText(7), resultFaults: [fault] })).toMatchObject({
+    expect(stateAfter(unknown, { value: inlineText(7), resultFaults: [fault] })).toMatchObject({
       kind: "failed",
       settlement: { error: { code: "result_invalid" }, result: { json: "7" } },
     });
   });
 
   it("runs again what was not applied, while attempts and time are left, else fails with not_applied", () => {
-    expect(after(unknown, { outcome: "not_applied" }).kind).toBe("queued");
-    expect(after(unknown, { outcome: "not_applied" }, SAMPLE_START_MS + 300_000)).toMatchObject({
+    expect(stateAfter(unknown, { outcome: "not_applied" }).kind).toBe("queued");
+    expect(stateAfter(unknown, { outcome: "not_applied" }, SAMPLE_START_MS + 300_000)).toMatchObject({
       kind: "failed",
       settlement: { error: { code: "not_applied" } },
     });
     const usedUp = [...story({ maxAttempts: 1 }, UNSAFE), ...unknown.slice(2)];
-    expect(after(usedUp, { outcome: "not_applied" })).toMatchObject({ kind: "failed", settlement: { error: { code: "not_applied" } } });
+    expect(stateAfter(usedUp, { outcome: "not_applied" })).toMatchObject({
+      kind: "failed",
+      settlement: { error: { code: "not_applied" } },
+    });
   });
 
   it("fails with outcome_unknown when it is given up", () => {
-    expect(after(unknown, { outcome: "abandon", value: inlineText(1) })).toMatchObject({
+    expect(stateAfter(unknown, { outcome: "abandon", value: inlineText(1) })).toMatchObject({
       kind: "failed",
       settlement: { error: { code: "outcome_unknown" }, result: null },
     });
