@@ -39,6 +39,21 @@ describe("two brokers on one NATS", () => {
     }, 60_000);
   }
 
+  it("K1: a cancel at either broker reaches a handler whose runner is at the other", async () => {
+    const [a, b] = await Promise.all([stage.broker(nats.url), stage.broker(nats.url)]);
+    const token = await stage.setUp(a);
+    await stage.runner({ url: String(b.ready.ws), token, journal: "journal" });
+    for (const [index, asked] of [a, b].entries()) {
+      const id = await start(a, "charge");
+      await eventually("the handler to start", () => stage.starts().length === index + 1);
+      const cancelledAt = performance.now();
+      expect((await stage.http(asked, "POST", `/v1/calls/${id}/cancel`, { reason: "not needed" })).status).toBeLessThan(300);
+      const settled = await stage.http(b, "GET", `/v1/calls/${id}?wait_seconds=20`);
+      expect(settled.body).toMatchObject({ state: "cancelled", error: { code: "call_cancelled" } });
+      console.log(`a cancel across two brokers settled its call after ${Math.round(performance.now() - cancelledAt)} ms`);
+    }
+  }, 60_000);
+
   it("B1, I9: when one is killed, the other settles its calls, the first within 10 s", async () => {
     const [a, b] = await Promise.all([stage.broker(nats.url), stage.broker(nats.url)]);
     const token = await stage.setUp(a);
