@@ -35,6 +35,10 @@ async function bench(given: BenchOptions): Promise<void> {
   say(`All figures: ${given.jsonFile}`);
 }
 
+// Stores and servers go with the process, and the other processes end when it is gone.
+process.once("SIGINT", () => process.exit(130));
+process.once("SIGTERM", () => process.exit(143));
+
 try {
   await bench(parseOptions(process.argv.slice(2)));
 } catch (error) {

@@ -1,4 +1,5 @@
 /** Runs product and floor in turn, load by load, so that both see the same machine. */
+import { rmSync } from "node:fs";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,7 +9,7 @@ import { type BenchOptions, LOADS } from "./options.js";
 import type { AgentInterface, LedgerKind, LedgerPlace, RunnerTransport, Side } from "./processes/roles.js";
 import { type Stage, startStage } from "./stage.js";
 
-/** Stores for one group of measurements, removed at its end. */
+/** Stores for one group of measurements, removed at its end or that of the process. */
 export interface Stores {
   placeFor(side: Side): Promise<LedgerPlace>;
   dispose(): Promise<void>;
@@ -18,9 +19,12 @@ export interface Stores {
 export async function openStores(ledger: LedgerKind, natsServer: string | undefined): Promise<Stores> {
   const folder = await mkdtemp(join(tmpdir(), "toolrunner-bench-"));
   let nats: NatsProcess | undefined;
+  const remove = (): void => rmSync(folder, { recursive: true, force: true });
+  process.once("exit", remove);
   const dispose = async (): Promise<void> => {
     await nats?.stop();
     await rm(folder, { recursive: true, force: true });
+    process.removeListener("exit", remove);
   };
   try {
     if (ledger === "jetstream") {
