@@ -12,6 +12,7 @@ import { FrameTooLargeError } from "./frame-channel.js";
 import { FRAME_SCHEMAS } from "./gen/frame-schema.js";
 import { BrokerFrame, type MessageFns, RunnerFrame } from "./gen/toolrunner/v1/session.js";
 import { createJsonCodec, type JsonCodec } from "./json-codec.js";
+import { messageBytes } from "./message-bytes.js";
 import { utf8Length } from "./utf8.js";
 
 /** Largest encoded frame in either encoding, bytes. */
@@ -73,7 +74,7 @@ const decodeUtf8 = (bytes: Uint8Array): string => strictDecoder.decode(bytes);
 function encodeBinary<T extends FrameLike>(type: MessageFns<T>, frame: T): Uint8Array {
   let bytes: Uint8Array;
   try {
-    bytes = type.encode(frame).finish();
+    bytes = messageBytes(type, frame);
   } catch (error) {
     throw new FrameEncodeError(`${nameOf(frame)} cannot be encoded: ${textOf(error)}`, { cause: error });
   }

@@ -29,7 +29,7 @@ import { decodePageToken, encodePageToken, listingFingerprint } from "./page-tok
 /** Entries that are written in one transaction, at most. */
 const BATCH_ENTRIES_MAX = 256;
 /** How long an entry waits for others to be written with it; a listing does not wait for that. */
-const WRITE_DELAY_MS = 10;
+const WRITE_DELAY_MS = 250;
 const OPEN_CALLS_IN_MEMORY_MAX = 20_000;
 const CATCH_UP_WAIT_MS = 1_000;
 const RESUME_BASE_MS = 100;

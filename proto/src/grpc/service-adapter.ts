@@ -22,6 +22,8 @@ import {
   type ServiceDefinition,
 } from "@grpc/grpc-js";
 
+import { messageBytes } from "../message-bytes.js";
+
 /** How a generated message type is written and read; its own type is inferred from `decode`. */
 export interface MessageType {
   encode(message: never, writer?: BinaryWriter): BinaryWriter;
@@ -96,7 +98,7 @@ function grpcMethod(serviceName: string, method: GenericMethod): MethodDefinitio
 }
 
 function serialize(type: MessageType, message: unknown): Buffer {
-  return bufferOf(type.encode(message as never).finish());
+  return bufferOf(messageBytes(type, message as never));
 }
 
 /** The same memory as a Buffer. */

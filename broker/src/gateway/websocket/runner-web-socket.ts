@@ -1,5 +1,6 @@
 /** The server's end of a runner WebSocket: `ws`'s own with the close codes of the protocol and bounded answers to pings. */
 
+import type { Duplex } from "node:stream";
 import { WebSocket } from "ws";
 
 /** What `ws` closes with by itself, and what that is in the close table. */
@@ -15,6 +16,27 @@ const PONG_BUFFER_BYTES_MAX = 65_536;
 
 /** For `WebSocketServer`'s option `WebSocket`. */
 export class RunnerWebSocket extends WebSocket {
+  #connection: Duplex | undefined;
+  #corked = false;
+
+  /** Sends the frames of one turn of the event loop as one write: a write that wakes the peer up costs more than a frame. */
+  batchOn(connection: Duplex): void {
+    this.#connection = connection;
+  }
+
+  override send(...sent: [data: unknown, ...more: unknown[]]): void {
+    const connection = this.#connection;
+    if (connection !== undefined && !this.#corked) {
+      this.#corked = true;
+      connection.cork();
+      setImmediate(() => {
+        this.#corked = false;
+        connection.uncork();
+      });
+    }
+    Reflect.apply(super.send, this, sent);
+  }
+
   override close(code?: number, data?: string | Buffer): void {
     super.close(code === undefined ? code : (OWN_CODES[code] ?? code), data);
   }

@@ -97,6 +97,7 @@ export function createWebSocketGateway(options: WebSocketGatewayOptions): WebSoc
       server.handleUpgrade(request, socket, head, (webSocket) => {
         socket.off("error", ignore);
         answerPings(webSocket);
+        webSocket.batchOn(socket);
         const channel = createWebSocketChannel(webSocket, {
           ...options.limits,
           side: "broker",

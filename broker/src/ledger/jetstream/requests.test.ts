@@ -114,7 +114,7 @@ function setUp(versionMin = "2.9.10") {
   const log: Log = { debug: keep, info: keep, warn: keep, error: keep };
   const connection = server.connection();
   const watch = watchConnection(connection, versionMin, log);
-  const requests = new Requests({ connection, watch, clock, log, random: () => 0.5 });
+  const requests = new Requests({ connection, watch, clock, log, random: () => 0.5, endOfTurn: (task) => task() });
   return { server, clock, events, watch, requests };
 }
 

@@ -77,6 +77,8 @@ export interface RequestOptions {
   readonly log: Log;
   /** In [0, 1). Default `Math.random`. */
   readonly random?: () => number;
+  /** Runs a task at the end of the present turn of the event loop. Default `setImmediate`. */
+  readonly endOfTurn?: (task: () => void) => void;
 }
 
 /** Answers to publishes: stored, or the compare failed. Everything else leaves the outcome open. */
@@ -96,10 +98,13 @@ export class Requests {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #random: () => number;
+  readonly #endOfTurn: (task: () => void) => void;
   readonly #inbox: string;
   readonly #subscription: Subscription;
   /** In the order of sending. */
   readonly #inFlight = new Map<string, Operation>();
+  /** Sent at the end of this turn, as one write. */
+  #outbox: { readonly token: string; readonly operation: Operation }[] = [];
   #waiting: Operation[] = [];
   #lastToken = 0;
   #timer: { cancel(): void } | undefined;
@@ -107,12 +112,13 @@ export class Requests {
   #lastReportAt = Number.NEGATIVE_INFINITY;
   #lastReason = "";
 
-  constructor({ connection, watch, clock, log, random = Math.random }: RequestOptions) {
+  constructor({ connection, watch, clock, log, random = Math.random, endOfTurn = setImmediate }: RequestOptions) {
     this.#connection = connection;
     this.#watch = watch;
     this.#clock = clock;
     this.#log = log;
     this.#random = random;
+    this.#endOfTurn = endOfTurn;
     this.#inbox = `${createInbox()}.`;
     this.#subscription = connection.subscribe(`${this.#inbox}*`, {
       callback: (error, message) => {
@@ -174,13 +180,26 @@ export class Requests {
     this.#lastToken += 1;
     const token = this.#lastToken.toString(36);
     this.#inFlight.set(token, operation);
-    const reply = this.#inbox + token;
-    try {
-      const { headers } = operation;
-      this.#connection.publish(operation.subject, operation.payload, headers === undefined ? { reply } : { reply, headers });
-    } catch (error) {
-      this.#inFlight.delete(token);
-      this.#repeatLater(operation, now, error instanceof Error ? error.message : String(error));
+    this.#outbox.push({ token, operation });
+    // The connection writes once for all that is published in one run of microtasks, and a turn has many of those: a write that
+    // wakes the server up costs more than what it carries.
+    if (this.#outbox.length === 1) this.#endOfTurn(() => this.#flush());
+  }
+
+  #flush(): void {
+    const outbox = this.#outbox;
+    this.#outbox = [];
+    for (const { token, operation } of outbox) {
+      // Meanwhile the connection changed, and it waits to be repeated, or everything was closed.
+      if (this.#inFlight.get(token) !== operation) continue;
+      const { subject, payload, headers } = operation;
+      const reply = this.#inbox + token;
+      try {
+        this.#connection.publish(subject, payload, headers === undefined ? { reply } : { reply, headers });
+      } catch (error) {
+        this.#inFlight.delete(token);
+        this.#repeatLater(operation, this.#clock.monotonic(), error instanceof Error ? error.message : String(error));
+      }
     }
   }
 

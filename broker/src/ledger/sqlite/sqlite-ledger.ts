@@ -9,6 +9,7 @@
  * - When a transaction fails, whether its entries are stored is unknown: `onFatal` is called once, pending promises stay pending,
  *   and the process is expected to end. What is true is found at the next start.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import {
   type AppendOutcome,
@@ -43,6 +44,9 @@ export interface SqliteLedgerOptions {
   /** How long a transaction waits when another program locks the database file. Default 5,000. */
   readonly busyTimeoutMs?: number;
 }
+
+/** How long a tail that is up to date lets entries gather. */
+const TAIL_LINGER_MS = 20;
 
 /** EX_IOERR of sysexits.h: an input or output error. */
 const FATAL_EXIT_CODE = 74;
@@ -144,8 +148,11 @@ class SqliteLedger implements Ledger {
   async *tail(from: Version, signal: AbortSignal): AsyncIterable<StoredEntry> {
     this.#assertOpen("tail");
     let next = Math.max(1, from);
+    let behind = true;
     while (!signal.aborted) {
       await this.#arrivals.reached(next, signal);
+      // A page a moment later serves all that arrives until then: two messages between threads for each entry would cost more than the entry.
+      if (!behind) await delay(TAIL_LINGER_MS, undefined, { signal, ref: false }).catch(() => undefined);
       if (signal.aborted) return;
       const known = this.#arrivals.latest;
       const page = await this.#entries({ op: "page", from: next });
@@ -156,6 +163,7 @@ class SqliteLedger implements Ledger {
       }
       // Versions of deleted entries leave gaps: what was known to be stored then has been read by now.
       if (!page.more) next = Math.max(next, known + 1);
+      behind = page.more;
     }
   }
 
