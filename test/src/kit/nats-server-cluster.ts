@@ -36,12 +36,37 @@ export async function startNatsCluster(options: NatsClusterOptions = {}): Promis
     try {
       await Promise.all(cluster.nodes.map((node) => node.restart()));
       await cluster.ready();
+      await placed(cluster.urls);
       return cluster;
     } catch (error) {
       await cluster.dispose();
       // A port may have been taken between choosing and using it.
       if (tries === START_TRIES) throw error;
     }
+  }
+}
+
+/**
+ * Waits until a stream can be placed on all servers: a leader alone may have found only some of them, and a server that
+ * found the others once finds them again.
+ */
+async function placed(urls: readonly string[]): Promise<void> {
+  const connection = await connect({ servers: urls.map((url) => url.replace("nats://", "")), timeout: 5_000 });
+  try {
+    const stream = JSON.stringify({ name: "kit_ready", subjects: ["kit.ready"], num_replicas: urls.length, storage: "memory" });
+    const end = performance.now() + READY_TIMEOUT_MS;
+    for (;;) {
+      const answer = await connection.request("$JS.API.STREAM.CREATE.kit_ready", stream, { timeout: 5_000 }).then(
+        (message) => message.json<{ error?: { description?: string } }>(),
+        () => ({ error: { description: "no answer" } }),
+      );
+      if (answer.error === undefined) break;
+      if (performance.now() > end) throw new Error(`no stream can be placed on all servers: ${answer.error.description ?? ""}`);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    await connection.request("$JS.API.STREAM.DELETE.kit_ready", "", { timeout: 5_000 });
+  } finally {
+    await connection.close();
   }
 }
 
@@ -57,6 +82,7 @@ async function prepareCluster({ size = 3, versions = [], config = "" }: NatsClus
         name: `node-${index + 1}`,
         port,
         clusterPort: clusterPorts[index] ?? 0,
+        cluster: `toolrunner-${clusterPorts[0] ?? 0}`,
         routes,
         config,
       }),

@@ -144,6 +144,8 @@ export async function prepareClusterNode(node: {
   readonly name: string;
   readonly port: number;
   readonly clusterPort: number;
+  /** Servers of clusters with other names do not join, even where one takes over a port of the other. */
+  readonly cluster: string;
   readonly routes: readonly string[];
   readonly config?: string;
 }): Promise<NatsServer> {
@@ -151,7 +153,7 @@ export async function prepareClusterNode(node: {
   const storeDir = join(workDir, "store");
   const config = [
     jetStreamConfig(storeDir),
-    `cluster { name: toolrunner, listen: "127.0.0.1:${node.clusterPort}", routes: ${JSON.stringify(node.routes)} }`,
+    `cluster { name: ${node.cluster}, listen: "127.0.0.1:${node.clusterPort}", routes: ${JSON.stringify(node.routes)} }`,
     node.config ?? "",
   ].join("\n");
   const binary = await ensureNatsServer(node.version);
