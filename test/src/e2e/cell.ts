@@ -18,8 +18,8 @@ export type LedgerKind = (typeof LEDGERS)[number];
 const AGENT_KEY = "test-agent-key-0123456789abcdef";
 const RUNNER_KEY = "test-runner-key-0123456789abcdef";
 
-/** Short figures: what takes seconds in production takes tenths here, in the same proportions. */
-const FIGURES = { pingIntervalMs: 200, leaseMs: 1_000, waitingNoticeMs: 50, settledMemoryMs: 1_000 };
+/** Short figures: what takes seconds in production takes tenths here. A lease outlasts a redial (at most 0.5 s), as it does there. */
+const FIGURES = { pingIntervalMs: 200, leaseMs: 2_000, waitingNoticeMs: 50, settledMemoryMs: 1_000 };
 
 /** A way to the broker that a test can cut. */
 export interface Line {
