@@ -11,9 +11,8 @@ import { type NatsServer, startNatsServer } from "../kit/nats-server.js";
 import { startTcpProxy, type TcpProxy } from "../kit/tcp-proxy.js";
 
 export const TRANSPORTS = ["memory", "websocket_binary", "websocket_json", "grpc"] as const;
-export const LEDGERS = ["memory", "sqlite", "jetstream"] as const;
 export type TransportKind = (typeof TRANSPORTS)[number];
-export type LedgerKind = (typeof LEDGERS)[number];
+export type LedgerKind = "memory" | "sqlite" | "jetstream";
 
 const AGENT_KEY = "test-agent-key-0123456789abcdef";
 const RUNNER_KEY = "test-runner-key-0123456789abcdef";

@@ -1,8 +1,9 @@
 import { afterAll, beforeAll, describe, it } from "vitest";
-import { type Cell, LEDGERS, startCell, TRANSPORTS } from "./cell.js";
+import { type Cell, type LedgerKind, startCell, TRANSPORTS } from "./cell.js";
 import { SCENARIOS } from "./scenarios/index.js";
 
-for (const ledger of LEDGERS) {
+/** All scenarios over every transport, on one kind of ledger: a test file for each, so that they run side by side. */
+export function runMatrix(ledger: LedgerKind): void {
   for (const transport of TRANSPORTS) {
     describe(`over ${transport} on ${ledger}`, () => {
       let cell: Cell;

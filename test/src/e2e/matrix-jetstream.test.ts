@@ -1,0 +1,3 @@
+import { runMatrix } from "./matrix.test.kit.js";
+
+runMatrix("jetstream");
