@@ -3,6 +3,8 @@
 export const ARGUMENTS_BYTES_MAX = 262_144;
 /** A result travels in one frame: 1 MiB less 64 KiB for the frame's other fields. */
 export const RESULT_BYTES_MAX = 1_048_576 - 65_536;
+/** Levels of nesting of a result, a handle or the data of progress: deeper ones overflow the stack of whoever writes them as JSON. */
+export const RESULT_DEPTH_MAX = 512;
 export const FRAME_BYTES_MAX = 1_048_576;
 /** Results up to this size are part of the call object; larger ones are read by `result_ref`. */
 export const RESULT_INLINE_BYTES_MAX = 262_144;

@@ -1,33 +1,25 @@
 /**
- * The driver of one call: decides by its log what commands and timers lead to, appends it, and carries its effects out.
+ * The driver of one call: stores what is decided about it, carries the effects out, and holds its timers.
  *
  * Invariants: one append of a call is under way at a time; effects follow their append; a driver that finds another
- * broker's name in the log hands the call over.
+ * broker's name in the log hands the call over and stores nothing more; what a timer decided is tried again until it is
+ * stored or pointless, so that no open state is left without a timer.
  */
-import type { CallRequest, CallState, Grant, StoredText } from "../domain/call/call-state.js";
-import { isSettledState } from "../domain/call/call-state.js";
-import {
-  callError,
-  decideCancel,
-  decideDeadline,
-  decideExhausted,
-  decideLeaseLost,
-  decideReceipt,
-  decideReconcile,
-} from "../domain/call/decide.js";
-import type { CallEntry, ReceiptEntryFacts } from "../domain/call/entries.js";
+import { type CallRequest, type CallState, type Grant, isRepeatable, isSettledState } from "../domain/call/call-state.js";
+import { decideDeadline, decideExhausted, decideLeaseLost } from "../domain/call/decide.js";
+import type { CallEntry } from "../domain/call/entries.js";
 import type { CallEffect, CallEvent } from "../domain/call/transition.js";
-import type { FaultDetail } from "../domain/fault.js";
 import type { Json } from "../domain/ports/catalog.js";
 import { CallLog, type KnownState } from "./call-log.js";
 import { CallTimers } from "./call-timers.js";
-import type { DriverCommand, ReceiptDispositionName } from "./commands.js";
-import type { DrivenCall, DriverContext } from "./driver-context.js";
+import { type Decision, type DrivenCall, type DriverContext, NotDriver } from "./driver-context.js";
 import type { Placement } from "./placement.js";
 import type { SessionRef } from "./session.js";
 
 /** Somebody else's entry came first this often in a row: two brokers fight, and the command fails. */
 const CONFLICTS_MAX = 8;
+/** What a timer decided and what could not be stored is tried again after this time. */
+const LATER_AGAIN_MS = 1_000;
 
 export class CallDriver implements DrivenCall {
   private readonly log: CallLog;
@@ -36,6 +28,10 @@ export class CallDriver implements DrivenCall {
   private work: Promise<unknown> = Promise.resolve();
   private pendingPlacement: Placement | undefined;
   private over = false;
+  /** The grant whose holder was asked what became of it, since it was last heard of. */
+  private asked: string | undefined;
+  /** How often the holder of a grant was heard of. */
+  private timesHeard = 0;
   /** Resolves to whether this driver holds the call, once its first append, its reading or its adoption is known. */
   created: Promise<boolean> = Promise.resolve(true);
   /** Where the runner that holds the grant is reached now. */
@@ -70,14 +66,7 @@ export class CallDriver implements DrivenCall {
 
   /** Appends the call's first entry; false: the call exists already and nothing was done. */
   create(entry: Extract<CallEntry, { kind: "accepted" }>, placement: Placement | undefined): Promise<boolean> {
-    this.created = this.exclusive(async () => {
-      this.pendingPlacement = placement;
-      const created = await this.append(entry);
-      if (!created) {
-        placement?.release();
-      }
-      return created;
-    });
+    this.created = this.exclusive(() => this.placed(placement, () => this.append(entry)));
     return this.created;
   }
 
@@ -86,10 +75,10 @@ export class CallDriver implements DrivenCall {
     return this.log.load();
   }
 
-  /** Takes the call over from a broker that is gone, or that this broker was before it lost sight of the call. */
+  /** Takes the call over from a broker that is gone or does not answer; false: it is settled, or somebody was first. */
   adopt(): Promise<boolean> {
     this.created = this.exclusive(async () => {
-      if (isSettledState(this.known)) {
+      if (this.over || isSettledState(this.known)) {
         return false;
       }
       const from = this.known.record.driver;
@@ -103,95 +92,99 @@ export class CallDriver implements DrivenCall {
     return this.created;
   }
 
+  /** Goes on with a call that names this broker already. */
+  takeUp(): void {
+    if (this.known.kind === "queued") {
+      this.offer();
+    }
+    this.resume();
+  }
+
+  /**
+   * Looks whether another broker took the call over unnoticed: this one may have been thought dead. Not, when it knew for sure
+   * within the last `provenMs`.
+   */
+  async verify(provenMs = 0): Promise<void> {
+    if (!(await this.isDoubtful(provenMs))) {
+      return;
+    }
+    // What seemed to be another's may be an entry of its own that was on its way.
+    await this.exclusive(async () => {
+      if (await this.isDoubtful(0)) {
+        await this.reload();
+      }
+    });
+  }
+
   /** Grants the queued call to the runner that `placement` reserved; false: it was not granted to that one. */
   grant(placement: Placement): Promise<boolean> {
-    return this.exclusive(async () => {
-      const { state } = this.log;
-      let granted = false;
-      if (state.kind === "queued" && this.drives) {
-        this.pendingPlacement = placement;
-        granted = await this.append({
-          kind: "granted",
-          at: this.context.clock.now(),
-          driver: this.context.brokerId,
-          grant: { attempt: state.record.attempts + 1, holder: placement.holder },
-        });
-      }
-      if (!granted) {
-        this.pendingPlacement = undefined;
-        placement.release();
-      }
-      return granted;
-    });
-  }
-
-  /** The grant came back, and its handler certainly never began. */
-  returned(grantId: string, reason: "unavailable" | "forbidden" | "never_started" | "unsent", message: string): Promise<void> {
-    return this.decide((state) =>
-      holds(state, grantId) ? { kind: "returned", at: this.context.clock.now(), grantId, reason, message, notBeforeMs: null } : undefined,
+    return this.exclusive(() =>
+      this.placed(placement, async () => {
+        const { state } = this.log;
+        return (
+          state.kind === "queued" &&
+          this.drives &&
+          (await this.append({
+            kind: "granted",
+            at: this.context.clock.now(),
+            driver: this.context.brokerId,
+            grant: { attempt: state.record.attempts + 1, holder: placement.holder },
+          }))
+        );
+      }),
     );
   }
 
-  /** Says in the log that the call waits, once it does so for more than a moment. */
-  noteWaiting(waitingFor: "runner" | "handler" | "capacity"): Promise<void> {
-    return this.decide((state) =>
-      state.kind === "queued" && state.waitingFor !== waitingFor
-        ? { kind: "waiting", at: this.context.clock.now(), waitingFor }
-        : undefined,
-    );
-  }
-
-  receipt(receipt: ReceiptEntryFacts): Promise<ReceiptDispositionName> {
+  /**
+   * Stores what `decision` says of the present state, decided again after each conflict. Rejects with {@link NotDriver} when
+   * the call is driven elsewhere, and then nothing was stored. A settled call takes evidence from anybody.
+   */
+  decide<T>(decision: (state: KnownState) => Decision<T>): Promise<T> {
     return this.exclusive(async () => {
-      const resultFaults = await this.faultsOf(receipt.outcome === "succeeded" ? receipt.value : null);
       for (let tries = 0; tries < CONFLICTS_MAX; tries += 1) {
-        const decision = decideReceipt(this.known, receipt, {
-          nowMs: this.context.clock.now(),
-          random: this.context.ids.random(),
-          resultFaults,
-        });
-        if (decision.kind !== "append") {
-          return decision.kind;
+        if (!this.drives && !isSettledState(this.known)) {
+          throw new NotDriver(this.callId);
         }
-        if (await this.append(decision.entry)) {
-          return decision.disposition;
+        const { entry, answer } = decision(this.known);
+        if (entry === undefined || (await this.append(entry))) {
+          return answer;
         }
       }
-      throw this.lost();
+      throw new Error(`call ${this.callId} changed under ${CONFLICTS_MAX} appends in a row`);
     });
   }
 
-  /** The runner says that it holds a grant; true: it counts, and its lease is renewed. */
-  async held(command: Extract<DriverCommand, { op: "held" }>): Promise<boolean> {
-    const state = this.known;
-    const { grantId, phase } = command;
-    if (!holds(state, grantId)) {
-      // A finished grant's receipt is on its way, and it is the receipt that is answered. A handler that was skipped runs on.
-      const runsOn = state.kind === "submitted" || (isSettledState(state) && state.settlement.letRun);
-      return phase === "finished" || (runsOn && state.record.newestGrant?.grantId === grantId);
+  later(what: string, decision: (state: CallState) => CallEntry | undefined): void {
+    this.decide((state) => ({ entry: decision(state), answer: undefined })).catch((error: unknown) => {
+      if (this.over || error instanceof NotDriver) {
+        return;
+      }
+      this.context.log.error("driver_failed", {
+        call_id: this.callId,
+        what,
+        error: error instanceof Error ? error.message : String(error),
+      });
+      this.context.timers.after(LATER_AGAIN_MS * (0.5 + this.context.ids.random()), () => this.later(what, decision));
+    });
+  }
+
+  /** The runner that holds the grant spoke of it on this session: its lease counts from now. */
+  heard(session: SessionRef): void {
+    const { state } = this.log;
+    const known = this.location;
+    const older = known !== undefined && known.runnerId === session.runnerId && known.sessionEpoch > session.sessionEpoch;
+    if (state.kind !== "running" || this.over || older) {
+      // A report of an older session may come late: it says nothing about now.
+      return;
     }
-    if (state.grant.journalId !== command.runner.journalId) {
-      // G1: only the journal that took the grant can say what became of it.
-      return false;
-    }
-    const moved = this.location?.sessionEpoch !== command.session.sessionEpoch;
-    this.location = command.session;
-    if (phase === "not_started") {
-      await this.returned(grantId, "never_started", "the handler had not begun when the runner looked");
-      return false;
-    }
-    if (phase === "outcome_unknown") {
-      await this.decide((now) =>
-        holds(now, grantId) ? decideLeaseLost(now, "runner_restarted", this.context.clock.now(), this.context.ids.random()) : undefined,
-      );
-      return false;
-    }
+    this.location = session;
+    this.asked = undefined;
+    this.timesHeard += 1;
     this.timers.renewLease();
-    if (moved && state.cancel !== null && !state.cancel.ignored) {
+    if (known?.sessionEpoch !== session.sessionEpoch && state.cancel !== null && !state.cancel.ignored) {
       // The cancel may have been lost with the session before.
       this.context.effects.pushCancel(this, state.grant, state.cancel.reason);
     }
-    return true;
   }
 
   started(grantId: string, atMs: number): void {
@@ -204,63 +197,6 @@ export class CallDriver implements DrivenCall {
     if (this.log.progress(grantId, this.context.clock.now(), data)) {
       this.wake();
     }
-  }
-
-  cancel(
-    mode: "kill" | "skip" | "killnowait",
-    reason: string | null,
-  ): Promise<{ readonly answered: boolean } | { readonly refused: string }> {
-    return this.exclusive(async () => {
-      for (let tries = 0; tries < CONFLICTS_MAX; tries += 1) {
-        const decision = decideCancel(this.known, mode, reason ?? undefined, this.context.clock.now());
-        if (decision.kind === "not_cancellable") {
-          return { refused: decision.message };
-        }
-        if (decision.kind === "unchanged" || (await this.append(decision.entry))) {
-          return { answered: isSettledState(this.known) };
-        }
-      }
-      throw this.lost();
-    });
-  }
-
-  cancelAnswered(grantId: string, level: "delivered" | "ignored"): Promise<void> {
-    return this.decide((state) =>
-      holds(state, grantId) && state.cancel !== null ? { kind: "cancel_answered", at: this.context.clock.now(), level } : undefined,
-    );
-  }
-
-  /** False: the call does not wait for a confirmation. */
-  async confirm(decision: "allow" | "deny", by: string): Promise<boolean> {
-    let decided = false;
-    await this.decide((state) => {
-      decided = state.kind === "awaiting_confirmation";
-      if (state.kind !== "awaiting_confirmation") {
-        return undefined;
-      }
-      const at = this.context.clock.now();
-      return decision === "allow"
-        ? { kind: "confirmed", at, by, deadlineAtMs: at + state.record.request.timeoutMs }
-        : { kind: "denied", at, error: callError("confirmation_denied", "a person refused the call") };
-    });
-    return decided;
-  }
-
-  /** False: the call does not wait for reconciliation. */
-  async reconcile(input: {
-    readonly outcome: "applied" | "not_applied" | "abandon";
-    readonly value: StoredText | null;
-    readonly by: string;
-    readonly note: string | null;
-  }): Promise<boolean> {
-    const resultFaults = await this.faultsOf(input.value);
-    let decided = false;
-    await this.decide((state) => {
-      const entry = decideReconcile(state, { ...input, resultFaults }, this.context.clock.now());
-      decided = entry !== undefined;
-      return entry;
-    });
-    return decided;
   }
 
   /** Makes who waits for the call look again. */
@@ -278,16 +214,42 @@ export class CallDriver implements DrivenCall {
     this.wake();
   }
 
+  private async isDoubtful(provenMs: number): Promise<boolean> {
+    const { clock } = this.context;
+    const isOpen = this.drives && !isSettledState(this.known);
+    if (!isOpen || clock.monotonic() - this.log.provenAtMs < provenMs) {
+      return false;
+    }
+    return this.log.isBehind();
+  }
+
   /** Starts the work of a state that was read from the log. */
   private resume(): void {
     const state = this.known;
     if (state.kind === "running") {
-      this.location = sessionOf(state.grant, state.record.request);
-      this.timers.renewLease();
-      // The driver before may have died between storing the grant and sending it.
+      const granted = sessionOf(state.grant, state.record.request);
+      if (this.location?.runnerId !== granted.runnerId || this.location.sessionEpoch < granted.sessionEpoch) {
+        this.location = granted;
+      }
+      this.timers.renewLease(this.leaseAfterTakeOver());
+      // The driver before may have died between storing what it decided and sending it.
       this.context.effects.sendGrant(this, state.grant, undefined);
+      if (state.cancel !== null && !state.cancel.ignored) {
+        this.context.effects.pushCancel(this, state.grant, state.cancel.reason);
+      }
     }
     this.timers.arm(state);
+  }
+
+  /** G3: a take-over restarts a lease at most once for a grant; after that only the runner's own word does. */
+  private leaseAfterTakeOver(): number {
+    const { leaseMs, pingIntervalMs, driverAnswerMs } = this.context.figures;
+    const [first, ...more] = this.log.takeOvers;
+    if (first === undefined || more.length === 0) {
+      return leaseMs;
+    }
+    const leftMs = first + leaseMs - this.context.clock.now();
+    return Math.min(leaseMs, Math.max(leftMs, pingIntervalMs + driverAnswerMs));
   }
 
   private exclusive<T>(job: () => Promise<T>): Promise<T> {
@@ -296,17 +258,19 @@ export class CallDriver implements DrivenCall {
     return turn;
   }
 
-  /** Appends what `decision` says of the present state, again after each conflict. */
-  private decide(decision: (state: CallState) => CallEntry | undefined): Promise<void> {
-    return this.exclusive(async () => {
-      for (let tries = 0; tries < CONFLICTS_MAX; tries += 1) {
-        const entry = this.over ? undefined : decision(this.log.state);
-        if (entry === undefined || (await this.append(entry))) {
-          return;
-        }
+  /** Whatever becomes of the append: a placement that got no grant is given back. */
+  private async placed(placement: Placement | undefined, append: () => Promise<boolean>): Promise<boolean> {
+    this.pendingPlacement = placement;
+    let granted = false;
+    try {
+      granted = await append();
+      return granted;
+    } finally {
+      this.pendingPlacement = undefined;
+      if (!granted) {
+        placement?.release();
       }
-      throw this.lost();
-    });
+    }
   }
 
   /** False: another entry came first, and the call was read again. */
@@ -325,26 +289,25 @@ export class CallDriver implements DrivenCall {
     for (const effect of moved.effects) {
       this.carryOut(effect);
     }
-    this.timers.arm(this.log.state);
+    if (!this.over) {
+      this.timers.arm(this.log.state);
+    }
     this.wake();
     return true;
   }
 
   private carryOut(effect: CallEffect): void {
-    const { effects, clock } = this.context;
+    const { effects } = this.context;
     switch (effect.kind) {
       case "offer":
-        if (decideExhausted(this.log.state, clock.now()) === undefined) {
-          effects.offer(this);
-        } else {
-          this.later("exhausted", (state) => decideExhausted(state, clock.now()));
-        }
+        this.offer();
         break;
       case "send_grant": {
         const placement = this.pendingPlacement;
-        this.pendingPlacement = undefined;
         this.location = placement?.session;
-        this.timers.renewLease();
+        if (!this.over) {
+          this.timers.renewLease();
+        }
         effects.withdraw(this);
         effects.sendGrant(this, effect.grant, placement);
         break;
@@ -362,20 +325,30 @@ export class CallDriver implements DrivenCall {
     }
   }
 
-  private async reload(): Promise<void> {
-    await this.log.load();
-    const settled = isSettledState(this.known);
-    if (!settled && !this.drives) {
-      this.abandon();
-      this.context.effects.handedOver(this);
+  private offer(): void {
+    const { effects, clock } = this.context;
+    if (this.over) {
       return;
     }
+    if (decideExhausted(this.log.state, clock.now()) === undefined) {
+      effects.offer(this);
+    } else {
+      this.later("exhausted", (state) => decideExhausted(state, clock.now()));
+    }
+  }
+
+  /** Reads the call again, and goes on with it if it is still this broker's. */
+  private async reload(): Promise<void> {
+    await this.log.load();
     this.timers.stop();
-    if (settled) {
+    if (isSettledState(this.known)) {
       this.context.effects.withdraw(this);
       this.context.effects.settled(this);
+    } else if (!this.drives) {
+      this.over = true;
+      this.context.effects.handedOver(this);
     } else {
-      this.resume();
+      this.takeUp();
     }
     this.wake();
   }
@@ -389,38 +362,40 @@ export class CallDriver implements DrivenCall {
     if (state.kind !== "running" || this.over) {
       return;
     }
-    const { grantId, attempt } = state.grant;
-    this.context.log.warn("lease_lost", { call_id: this.callId, grant_id: grantId, attempt });
-    this.later("lease", (now) =>
-      holds(now, grantId) ? decideLeaseLost(now, "lease", this.context.clock.now(), this.context.ids.random()) : undefined,
-    );
-  }
-
-  /** A decision that nobody waits for. A failure is logged: the ledger is closed, or two brokers fight for the call. */
-  private later(what: string, decision: (state: CallState) => CallEntry | undefined): void {
-    this.decide(decision).catch((error: unknown) =>
-      this.context.log.error("driver_failed", {
-        call_id: this.callId,
-        what,
-        error: error instanceof Error ? error.message : String(error),
-      }),
-    );
-  }
-
-  private async faultsOf(value: StoredText | null): Promise<readonly FaultDetail[]> {
-    if (value === null) {
-      return [];
+    const { grant } = state;
+    if (this.asked === grant.grantId || isRepeatable(state.record.request, grant)) {
+      this.loseLease(grant);
+      return;
     }
-    const json = value.kind === "inline" ? value.json : await this.context.ledger.blobs.get(value.name);
-    return this.context.resultFaults(this.known.record.request, json);
+    // G1: that it never started is worth asking for; silence says nothing.
+    this.asked = grant.grantId;
+    const { pingIntervalMs, driverAnswerMs } = this.context.figures;
+    this.timers.renewLease(pingIntervalMs + driverAnswerMs);
+    this.context.effects.askHolder(this, grant).then(
+      (isAsked) => {
+        if (!isAsked && holds(this.log.state, grant.grantId)) {
+          this.loseLease(grant);
+        }
+      },
+      () => undefined,
+    );
   }
 
-  private lost(): Error {
-    return new Error(`call ${this.callId} changed under ${CONFLICTS_MAX} appends in a row`);
+  private loseLease({ grantId, attempt }: Grant): void {
+    this.context.log.warn("lease_lost", { call_id: this.callId, grant_id: grantId, attempt });
+    this.timers.endLease();
+    const { timesHeard } = this;
+    // While the decision waited for its turn the runner may have been heard of.
+    this.later("lease", (state) =>
+      holds(state, grantId) && this.timesHeard === timesHeard
+        ? decideLeaseLost(state, "lease", this.context.clock.now(), this.context.ids.random())
+        : undefined,
+    );
   }
 }
 
-function holds(state: CallState, grantId: string): state is Extract<CallState, { readonly kind: "running" }> {
+/** Is this grant the one that runs? */
+export function holds(state: CallState, grantId: string): state is Extract<CallState, { readonly kind: "running" }> {
   return state.kind === "running" && state.grant.grantId === grantId;
 }
 

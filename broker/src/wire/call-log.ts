@@ -3,7 +3,7 @@
  * the one way to add to them.
  *
  * Invariants: what is shown is stored, but for live news; an append that meets another entry drops the picture and reads
- * the call again.
+ * the call again; live news that comes while an entry is under way is told after it, so that no two events get one number.
  */
 import type { CallState } from "../domain/call/call-state.js";
 import { edgeFor, markFor } from "../domain/call/edges.js";
@@ -13,14 +13,18 @@ import { replay } from "../domain/call/replay.js";
 import { type CallEvent, type Transition, transition } from "../domain/call/transition.js";
 import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../domain/limits.js";
 import type { Json } from "../domain/ports/catalog.js";
-import type { IdSource } from "../domain/ports/clock.js";
+import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Ledger, Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import { LiveNews } from "./live-news.js";
 
 export type KnownState = Exclude<CallState, { readonly kind: "requested" }>;
 
+/** News that waits for an append is told up to this many; more progress is dropped. */
+const WAITING_NEWS_MAX = 64;
+
 export interface CallLogContext {
+  readonly clock: Pick<Clock, "monotonic">;
   readonly ledger: Ledger;
   readonly ids: IdSource;
   readonly log: Log;
@@ -28,10 +32,18 @@ export interface CallLogContext {
   readonly stored: (version: Version) => void;
 }
 
+/** When the call was taken over since its newest grant, oldest first (the ledger's time). */
+export type TakeOvers = readonly number[];
+
 export class CallLog {
   private current: CallState = { kind: "requested" };
   private readonly told: CallEvent[] = [];
   private readonly news = new LiveNews();
+  private busy = false;
+  private waitingNews: (() => void)[] = [];
+  private adoptedAt: number[] = [];
+  /** Monotonic time at which the picture was certainly whole: what it shows was asked for at that time or later. */
+  provenAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(
     readonly callId: string,
@@ -55,23 +67,47 @@ export class CallLog {
     return this.told;
   }
 
-  /** Reads the call; false: there is none. */
-  async load(): Promise<boolean> {
-    const entries: PlacedEntry[] = [];
-    for await (const stored of this.context.ledger.read(this.callId)) {
-      entries.push(decodeEntry(stored));
-    }
-    const { state, events } = replay(entries, (entry, reason) =>
-      this.context.log.error("entry_rejected", { call_id: this.callId, entry_id: entry.entryId, version: entry.version, reason }),
-    );
-    const seqs = new Set(events.map(({ seq }) => seq));
-    const progress = this.told.filter((event) => event.event === "progress" && !seqs.has(event.seq));
-    this.told.splice(0, this.told.length, ...[...events, ...progress].sort((a, b) => a.seq - b.seq));
-    this.current = state;
-    return state.kind !== "requested";
+  get takeOvers(): TakeOvers {
+    return this.adoptedAt;
   }
 
-  /** Stores `entry`; undefined: another entry was first, and nothing was stored. */
+  /** Reads the call; false: there is none. */
+  async load(): Promise<boolean> {
+    this.busy = true;
+    const askedAt = this.context.clock.monotonic();
+    try {
+      const entries: PlacedEntry[] = [];
+      for await (const stored of this.context.ledger.read(this.callId)) {
+        entries.push(decodeEntry(stored));
+      }
+      const { state, events } = replay(entries, (entry, reason) =>
+        this.context.log.error("entry_rejected", { call_id: this.callId, entry_id: entry.entryId, version: entry.version, reason }),
+      );
+      this.adoptedAt = [];
+      for (const entry of entries) {
+        this.noteTakeOver(entry);
+      }
+      this.current = state;
+      this.provenAtMs = askedAt;
+      this.merge(events);
+      return state.kind !== "requested";
+    } finally {
+      this.tellWaiting();
+    }
+  }
+
+  /** Has anybody else added to the call? */
+  async isBehind(): Promise<boolean> {
+    const { version } = this.known.record;
+    const askedAt = this.context.clock.monotonic();
+    for await (const stored of this.context.ledger.read(this.callId, version + 1)) {
+      return stored.version > version;
+    }
+    this.provenAtMs = Math.max(this.provenAtMs, askedAt);
+    return false;
+  }
+
+  /** Stores `entry`; undefined: another entry was first, and nothing was stored: the call has to be read again. */
   async append(entry: CallEntry): Promise<Transition | undefined> {
     const before = this.current;
     const edge = edgeFor(before, entry);
@@ -82,24 +118,37 @@ export class CallLog {
     const full: CallEntry = live === undefined ? entry : { ...entry, live };
     const entryId = this.context.ids.next("entry");
     const expected = before.kind === "requested" ? 0 : before.record.version;
-    const outcome = await this.context.ledger.append(this.callId, expected, { entryId, data: encodeEntry(full), mark: markFor(edge) });
-    if (outcome.kind === "conflict") {
-      return undefined;
+    this.busy = true;
+    const askedAt = this.context.clock.monotonic();
+    try {
+      const outcome = await this.context.ledger.append(this.callId, expected, { entryId, data: encodeEntry(full), mark: markFor(edge) });
+      if (outcome.kind === "conflict") {
+        return undefined;
+      }
+      this.context.stored(outcome.version);
+      const placed: PlacedEntry = { ...full, entryId, version: outcome.version };
+      const moved = transition(before, placed);
+      if (moved.kind === "rejected") {
+        throw new Error(`call ${this.callId}: ${moved.reason}`);
+      }
+      this.current = moved.state;
+      this.provenAtMs = askedAt;
+      this.noteTakeOver(placed);
+      this.news.stored(moved.state.record.eventSeq);
+      // A start that was told live comes into the log under the number that it was told with.
+      this.told.push(...moved.events.filter((event) => event.event !== "started" || !this.told.some(({ seq }) => seq === event.seq)));
+      return moved;
+    } finally {
+      this.tellWaiting();
     }
-    this.context.stored(outcome.version);
-    const moved = transition(before, { ...full, entryId, version: outcome.version });
-    if (moved.kind === "rejected") {
-      throw new Error(`call ${this.callId}: ${moved.reason}`);
-    }
-    this.current = moved.state;
-    this.news.stored(moved.state.record.eventSeq);
-    // A start that was told live comes into the log under the number that it was told with.
-    this.told.push(...moved.events.filter((event) => event.event !== "started" || !this.told.some(({ seq }) => seq === event.seq)));
-    return moved;
   }
 
-  /** Tells that the handler began; false: it was told before, or the grant does not run. */
+  /** Tells that the handler began; false: it was told before, the grant does not run, or it is told once the append is over. */
   started(grantId: string, atMs: number): boolean {
+    if (this.busy) {
+      this.waitingNews.push(() => this.started(grantId, atMs));
+      return false;
+    }
     const state = this.current;
     if (state.kind !== "running" || state.grant.grantId !== grantId || state.record.startedAtMs !== null || this.news.hasStarted(grantId)) {
       return false;
@@ -111,6 +160,12 @@ export class CallLog {
 
   /** Tells progress; false: the grant does not run, or told all that it may: receipts are never dropped, news are. */
   progress(grantId: string, atMs: number, data: { readonly [key: string]: Json }): boolean {
+    if (this.busy) {
+      if (this.waitingNews.length < WAITING_NEWS_MAX) {
+        this.waitingNews.push(() => this.progress(grantId, atMs, data));
+      }
+      return false;
+    }
     const state = this.current;
     if (
       state.kind !== "running" ||
@@ -121,5 +176,32 @@ export class CallLog {
     }
     this.told.push({ seq: this.news.progressed(grantId, state.record.eventSeq), atMs, event: "progress", data });
     return true;
+  }
+
+  private tellWaiting(): void {
+    this.busy = false;
+    const waiting = this.waitingNews;
+    this.waitingNews = [];
+    for (const tell of waiting) {
+      tell();
+    }
+  }
+
+  /** What the log says, and what was told live meanwhile and is in no log. */
+  private merge(events: readonly CallEvent[]): void {
+    const seqs = new Set(events.map(({ seq }) => seq));
+    const { current } = this;
+    const begins = current.kind === "running" && current.record.startedAtMs === null && this.news.hasStarted(current.grant.grantId);
+    const startedSeq = begins ? this.news.startedNumber : null;
+    const live = this.told.filter(({ event, seq }) => !seqs.has(seq) && (event === "progress" || seq === startedSeq));
+    this.told.splice(0, this.told.length, ...[...events, ...live].sort((a, b) => a.seq - b.seq));
+  }
+
+  private noteTakeOver(entry: PlacedEntry): void {
+    if (entry.kind === "adopted") {
+      this.adoptedAt.push(entry.at);
+    } else if (entry.kind === "granted" || entry.kind === "accepted") {
+      this.adoptedAt = [];
+    }
   }
 }

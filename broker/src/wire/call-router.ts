@@ -1,13 +1,18 @@
 /**
  * Brings a command to the driver of its call: here, on another broker, or, when that one is gone or does not answer,
  * here after this broker adopted the call. Compare-and-append makes every race of two adopters harmless.
+ *
+ * Invariants: a command that changes a call is carried out by its driver only; what only looks is answered from the log when
+ * the driver does not answer; a read that began before a command came in never answers it; whoever adopts a call from a
+ * broker that lives tells it so.
  */
 import { isSettledState } from "../domain/call/call-state.js";
 import { type Bus, BusError, type Subscription } from "../domain/ports/bus.js";
 import type { Log } from "../domain/ports/log.js";
+import type { BrokerPost } from "./broker-post.js";
 import { CallDriver } from "./call-driver.js";
 import type { DriverAnswer, DriverCommand } from "./commands.js";
-import type { DriverContext } from "./driver-context.js";
+import { type DriverContext, NotDriver } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Membership } from "./membership.js";
 import type { Performer } from "./perform.js";
@@ -18,9 +23,20 @@ export class CallNotFound extends Error {
   override readonly name = "CallNotFound";
 }
 
+/** Where the driver of a call was last reached; kept up to date by each command. */
+export interface DriverHint {
+  driver: string | undefined;
+}
+
+interface Read {
+  readonly under: Promise<CallDriver | undefined>;
+  /** Begins when `under` is over: for those who came while it was under way. */
+  next: Promise<CallDriver | undefined> | undefined;
+}
+
 export class CallRouter {
   private endpoint: Subscription | undefined;
-  private readonly loading = new Map<string, Promise<CallDriver | undefined>>();
+  private readonly reads = new Map<string, Read>();
 
   constructor(
     private readonly context: {
@@ -28,6 +44,7 @@ export class CallRouter {
       readonly table: DriverTable;
       readonly membership: Membership;
       readonly bus: Bus;
+      readonly post: BrokerPost;
       readonly performer: Performer;
       readonly log: Log;
     },
@@ -45,42 +62,59 @@ export class CallRouter {
     this.endpoint?.unsubscribe();
   }
 
-  /** `hint`: the broker that drove the call when it was last asked. Rejects with {@link CallNotFound}. */
-  async command(callId: string, command: DriverCommand, hint?: string): Promise<DriverAnswer> {
-    const answer = await this.route(callId, command, hint);
+  /** Rejects with {@link CallNotFound}. */
+  async command(callId: string, command: DriverCommand, hint?: DriverHint): Promise<DriverAnswer> {
+    const answer = await this.route(callId, command, hint ?? { driver: undefined });
     if (answer.kind === "not_found") {
       throw new CallNotFound(callId);
     }
     return answer;
   }
 
-  private async route(callId: string, command: DriverCommand, hint?: string): Promise<DriverAnswer> {
+  private async route(callId: string, command: DriverCommand, hint: DriverHint): Promise<DriverAnswer> {
+    const { membership, driver: context } = this.context;
+    const { brokerId } = context();
     const here = await this.present(callId);
-    if (here !== undefined) {
-      return this.perform(here, command);
+    const answer = here === undefined ? undefined : await this.perform(here, command);
+    if (answer !== undefined) {
+      hint.driver = brokerId;
+      return answer;
     }
-    if (hint !== undefined && this.context.membership.isLive(hint)) {
-      const answer = await this.ask(hint, callId, command);
-      if (answer !== undefined && answer.kind !== "not_driver") {
-        return answer;
+    if (hint.driver !== undefined && hint.driver !== brokerId && membership.isLive(hint.driver)) {
+      const asked = await this.ask(hint.driver, callId, command);
+      if (asked !== undefined && asked.kind !== "not_driver") {
+        return asked;
       }
     }
+    hint.driver = undefined;
+    // Who says that it does not drive a call that names it has lost it.
+    const disowned = new Set<string>();
     for (let tries = 0; tries < ROUTES_MAX; tries += 1) {
       const found = await this.find(callId);
       if (found === undefined) {
         throw new CallNotFound(callId);
       }
-      if (found.drives || isSettledState(found.known)) {
-        return this.perform(found, command);
-      }
       const { driver } = found.known.record;
-      if (this.context.membership.isLive(driver) && driver !== this.context.membership.brokerId) {
-        const answer = await this.ask(driver, callId, command);
-        if (answer !== undefined && answer.kind !== "not_driver") {
-          return answer;
+      if (isSettledState(found.known) || driver === brokerId) {
+        const performed = await this.perform(isSettledState(found.known) ? found : this.attached(found), command);
+        if (performed !== undefined) {
+          hint.driver = isSettledState(found.known) ? undefined : brokerId;
+          return performed;
         }
-        if (answer?.kind === "not_driver") {
+        continue;
+      }
+      if (!disowned.has(driver) && !membership.isGone(driver)) {
+        const asked = await this.ask(driver, callId, command);
+        if (asked !== undefined && asked.kind !== "not_driver") {
+          hint.driver = driver;
+          return asked;
+        }
+        if (asked !== undefined) {
+          disowned.add(driver);
           continue;
+        }
+        if (command.op === "view" || command.op === "events") {
+          return this.context.performer(found, command);
         }
       }
       await this.adopt(found);
@@ -88,44 +122,73 @@ export class CallRouter {
     throw new Error(`call ${callId}: no driver answered ${ROUTES_MAX} times`);
   }
 
-  /** The call as its log says, driven here or not; undefined: there is none. Concurrent reads share one. */
+  /** The call as its log says, driven here or not; undefined: there is none. What is read is read after this was asked. */
   find(callId: string): Promise<CallDriver | undefined> {
     const known = this.context.table.get(callId);
     if (known !== undefined) {
-      return known.created.then((exists) => (exists ? known : this.read(callId)));
+      return known.created.then((exists) => (exists && (known.drives || isSettledState(known.known)) ? known : this.read(callId)));
     }
     return this.read(callId);
   }
 
   /** Takes the call over and starts its work here; false: somebody else was first, or it is settled. */
   async adopt(driver: CallDriver): Promise<boolean> {
-    const present = this.context.table.get(driver.callId);
+    const { table, membership, post } = this.context;
+    const present = table.get(driver.callId);
     if (present !== undefined) {
       return present.created;
     }
+    const from = driver.known.record.driver;
     const adopting = driver.adopt();
-    this.context.table.add(driver);
+    table.add(driver);
     let adopted = false;
     try {
       adopted = await adopting;
     } finally {
-      if (!adopted) {
+      if (!adopted && !driver.drives) {
         driver.abandon();
-        this.context.table.remove(driver);
+        table.remove(driver);
       }
+    }
+    if (adopted && from !== membership.brokerId && membership.isLive(from)) {
+      // It lives and did not answer: it learns of this, or it would go on showing what it remembers.
+      const command: DriverCommand = { op: "verify" };
+      post.ask(from, "command", JSON.stringify({ callId: driver.callId, command }), () => !driver.drives).catch((error: unknown) =>
+        this.context.log.warn("predecessor_not_told", { call_id: driver.callId, error: String(error) }),
+      );
     }
     return adopted;
   }
 
-  private async read(callId: string): Promise<CallDriver | undefined> {
-    let loading = this.loading.get(callId);
-    if (loading === undefined) {
-      const driver = new CallDriver(callId, this.context.driver());
-      loading = driver.load().then((exists) => (exists ? driver : undefined));
-      this.loading.set(callId, loading);
-      loading.finally(() => this.loading.delete(callId)).catch(() => undefined);
+  /** Puts a call that names this broker, and that its memory does not have, back to work. */
+  attached(found: CallDriver): CallDriver {
+    const present = this.context.table.get(found.callId);
+    if (present !== undefined) {
+      return present;
     }
-    return loading;
+    this.context.table.add(found);
+    found.takeUp();
+    return found;
+  }
+
+  private read(callId: string): Promise<CallDriver | undefined> {
+    const present = this.reads.get(callId);
+    if (present !== undefined) {
+      present.next ??= present.under.then(
+        () => this.read(callId),
+        () => this.read(callId),
+      );
+      return present.next;
+    }
+    const driver = new CallDriver(callId, this.context.driver());
+    const under = driver.load().then((exists) => (exists ? driver : undefined));
+    const read: Read = { under, next: undefined };
+    this.reads.set(callId, read);
+    const over = (): void => {
+      this.reads.delete(callId);
+    };
+    under.then(over, over);
+    return under;
   }
 
   private async present(callId: string): Promise<CallDriver | undefined> {
@@ -138,11 +201,19 @@ export class CallRouter {
 
   private async hereOnly(callId: string, command: DriverCommand): Promise<DriverAnswer> {
     const driver = await this.present(callId);
-    return driver === undefined ? { kind: "not_driver" } : this.perform(driver, command);
+    return (driver === undefined ? undefined : await this.perform(driver, command)) ?? { kind: "not_driver" };
   }
 
-  private async perform(driver: CallDriver, command: DriverCommand): Promise<DriverAnswer> {
-    return this.context.performer(driver, command);
+  /** `undefined`: it lost the call to another broker before it stored anything. */
+  private async perform(driver: CallDriver, command: DriverCommand): Promise<DriverAnswer | undefined> {
+    try {
+      return await this.context.performer(driver, command);
+    } catch (error) {
+      if (error instanceof NotDriver) {
+        return undefined;
+      }
+      throw error;
+    }
   }
 
   /** `undefined`: it did not answer in time, and may be replaced. */
@@ -154,7 +225,7 @@ export class CallRouter {
       });
       return JSON.parse(answer) as DriverAnswer;
     } catch (error) {
-      if (error instanceof BusError) {
+      if (error instanceof BusError && error.code !== "too_large") {
         this.context.log.warn("driver_unanswered", { call_id: callId, driver: brokerId, op: command.op, code: error.code });
         return undefined;
       }

@@ -6,7 +6,7 @@ import type { TimerTask, TimerWheel } from "./timer-wheel.js";
 export interface CallTimersContext {
   readonly clock: Clock;
   readonly timers: TimerWheel;
-  readonly figures: { readonly leaseMs: number };
+  readonly figures: { readonly leaseMs: number; readonly pingIntervalMs: number; readonly driverAnswerMs: number };
 }
 
 export class CallTimers {
@@ -21,6 +21,7 @@ export class CallTimers {
   /** Sets the deadline of this state, in place of the one before. */
   arm(state: CallState): void {
     this.deadlineTask?.cancel();
+    this.deadlineTask = undefined;
     const atMs = dueAt(state);
     if (atMs === null) {
       return;
@@ -36,19 +37,33 @@ export class CallTimers {
     });
   }
 
-  /** The lease counts from now. */
-  renewLease(): void {
+  /** The lease counts from now; default: a whole one. */
+  renewLease(leaseMs = this.context.figures.leaseMs): void {
     this.leaseTask?.cancel();
-    this.leaseTask = this.context.timers.after(this.context.figures.leaseMs, this.due.onLease);
+    this.leaseTask = this.context.timers.after(leaseMs, () => this.leaseOver());
   }
 
   endLease(): void {
     this.leaseTask?.cancel();
+    this.leaseTask = undefined;
   }
 
   stop(): void {
     this.deadlineTask?.cancel();
-    this.leaseTask?.cancel();
+    this.endLease();
+  }
+
+  /** G3: who stood still has heard nobody. Each runner is pinged once, and its answer relayed, before its silence counts. */
+  private leaseOver(): void {
+    const { clock, timers, figures } = this.context;
+    const stalledUntilMs = timers.stalledUntilMs;
+    const leftMs =
+      stalledUntilMs === undefined ? 0 : stalledUntilMs + figures.pingIntervalMs + figures.driverAnswerMs - clock.monotonic();
+    if (leftMs > 0) {
+      this.renewLease(leftMs);
+      return;
+    }
+    this.due.onLease();
   }
 }
 

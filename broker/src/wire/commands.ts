@@ -2,9 +2,9 @@
  * What brokers ask of each other. All of it is JSON on the bus; nothing in it is durable truth, and every command
  * can be repeated: drivers decide by the call's log.
  */
-import type { GrantHolder } from "../domain/call/call-state.js";
+import type { GrantHolder, StoredText } from "../domain/call/call-state.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
-import type { CallEventView, CallView } from "../domain/call-view.js";
+import type { CallEventView, CallStateName, CallView } from "../domain/call-view.js";
 import type { Json } from "../domain/ports/catalog.js";
 import type { CancelMode, ReconcileOutcome } from "./operations.js";
 import type { Requirement } from "./requirement.js";
@@ -24,6 +24,8 @@ export interface RunnerRef {
 /** To the driver of a call. */
 export type DriverCommand =
   | { readonly op: "receipt"; readonly runner: RunnerRef; readonly receipt: ReceiptEntryFacts }
+  /** Would a receipt like this be stored? Asked before a large value is. `done`: it would. */
+  | { readonly op: "receipt_probe"; readonly runner: RunnerRef; readonly receipt: ReceiptEntryFacts }
   | {
       readonly op: "decline";
       readonly runner: RunnerRef;
@@ -45,11 +47,15 @@ export type DriverCommand =
   | { readonly op: "confirm"; readonly decision: "allow" | "deny"; readonly by: string }
   | {
       readonly op: "reconcile";
+      /** The grant whose outcome was unknown to who decided: a decision that comes late is not one about a later grant. */
+      readonly grantId: string;
       readonly outcome: ReconcileOutcome;
-      readonly resultJson: string | null;
+      readonly value: StoredText | null;
       readonly by: string;
       readonly note: string | null;
     }
+  /** Another broker took calls over: do not believe your memory. */
+  | { readonly op: "verify" }
   | { readonly op: "view" }
   /** Waits up to `waitMs` for events after `afterSeq`. */
   | { readonly op: "events"; readonly afterSeq: number; readonly waitMs: number };
@@ -59,7 +65,14 @@ export type DriverAnswer =
   /** `keep` false: the grant counts no longer, the runner has to give it up. */
   | { readonly kind: "held"; readonly keep: boolean }
   | { readonly kind: "view"; readonly view: CallView; readonly answered: boolean }
-  | { readonly kind: "events"; readonly events: readonly CallEventView[]; readonly settled: boolean; readonly state: string }
+  | {
+      readonly kind: "events";
+      readonly events: readonly CallEventView[];
+      /** There are more events than one answer holds: ask again after the last one. */
+      readonly more: boolean;
+      readonly settled: boolean;
+      readonly state: CallStateName;
+    }
   | { readonly kind: "done" }
   | { readonly kind: "refused"; readonly code: string; readonly message: string }
   /** There is no such call for who asks. */
@@ -75,12 +88,17 @@ export type SessionCommand =
   | { readonly op: "cancel"; readonly callId: string; readonly grantId: string; readonly fence: number; readonly reason: string }
   | { readonly op: "revoke"; readonly callId: string; readonly grantId: string; readonly fence: number; readonly reason: string };
 
-/** `sent` and `never_sent` are certain; `gone`: it may have been sent on a session that is over. */
+/** `sent` and `never_sent` are certain; `gone`: it may have been sent, on a session that is over or before it was dealt with. */
 export type SessionAnswer = "sent" | "never_sent" | "gone";
 
 /** Everything that a grant frame says, made by the driver. */
 export interface GrantToSend {
   readonly driver: string;
+  /**
+   * The answer to an offer that this grant takes up, on another broker; `local`: reserved on this one; null: it is asked
+   * again for a grant that its driver did not make. A grant without a claim is never sent (G1).
+   */
+  readonly offerId: string | null;
   readonly callId: string;
   readonly grantId: string;
   readonly fence: number;
@@ -105,6 +123,8 @@ export interface Offer {
 }
 
 export interface OfferAnswer {
+  /** Names the reserved claim in the grant that takes it up. */
+  readonly offerId: string;
   readonly holder: GrantHolder;
   readonly session: SessionRef;
   readonly visible: boolean;

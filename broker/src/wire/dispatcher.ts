@@ -1,31 +1,38 @@
 /**
- * Finds runners for calls and calls for runners, and carries what drivers say to the sessions of runners, here or on
- * another broker.
+ * Finds runners for calls and calls for runners.
  *
- * Invariants: every call that waits is in `waiting` until it is granted, settled or handed over; a claim that appears
- * makes its broker look for what waits, here at once and elsewhere by a wake-up on the bus; wake-ups may get lost, so
- * open offers are repeated (B3).
+ * Invariants: every queued call that this broker drives waits in its lane, is being granted, or has a time before which it
+ * must not run; a claim that appears makes its broker look for what waits, here at once and elsewhere by a wake-up on the bus;
+ * wake-ups may get lost, so a lane that is not empty is offered again and again (B3); a lane costs the bus the same however
+ * many calls wait in it.
  */
 import type { Grant } from "../domain/call/call-state.js";
 import { backOffMs } from "../domain/call/decide.js";
-import type { Bus, Subscription } from "../domain/ports/bus.js";
-import { BusError } from "../domain/ports/bus.js";
+import { type Bus, BusError, type Subscription } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
-import type { GrantToSend, Offer, OfferAnswer, SessionAnswer, SessionCommand } from "./commands.js";
+import type { Offer, OfferAnswer } from "./commands.js";
 import type { DrivenCall, DriverEffects } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
+import { holderOf } from "./grant-holder.js";
 import type { Membership } from "./membership.js";
-import type { Placement } from "./placement.js";
-import { handlerKeyOf, handlerToken, requirementOf } from "./requirement.js";
-import { freeSlots, type Session, type SessionRef, slotsInUse } from "./session.js";
+import type { OfferDesk } from "./offer-desk.js";
+import { LOCAL_CLAIM, type Placement } from "./placement.js";
+import { handlerKeyOf, handlerToken, placeKey, type Requirement, requirementOf } from "./requirement.js";
+import { freeSlots, type Session } from "./session.js";
+import type { SessionPost } from "./session-post.js";
 import type { Reservation, SessionRegistry } from "./session-registry.js";
 import type { TimerTask, TimerWheel } from "./timer-wheel.js";
-import { WaitingCalls } from "./waiting-calls.js";
+import { type Lane, WaitingCalls } from "./waiting-calls.js";
 
-/** Wait for the answers of other brokers to an offer: one exchange on a busy machine. */
+/** Wait for the answers of other brokers to an offer: one exchange on a busy machine. Repeated offers wait longer. */
 const OFFER_ANSWER_MS = 100;
+const OFFER_ANSWER_AGAIN_MS = 400;
+/** Calls of one lane that are offered to other brokers at once: an answer makes room for the next. */
+const OFFERED_AT_ONCE = 16;
+/** A call whose grant failed for a reason of this broker's own is placed again after this time. */
+const PLACE_AGAIN_MS = 500;
 
 export interface DispatcherContext {
   readonly brokerId: string;
@@ -38,106 +45,95 @@ export interface DispatcherContext {
   readonly registry: SessionRegistry;
   readonly table: DriverTable;
   readonly membership: Membership;
-  /** Carries a command out on a session of this broker. */
-  readonly onSession: (ref: SessionRef, command: SessionCommand) => SessionAnswer;
+  readonly desk: () => OfferDesk;
+  readonly post: () => SessionPost;
+}
+
+/** The offers of one lane to other brokers. */
+interface Search {
+  readonly asking: Set<DrivenCall>;
+  /** Offers in a row that nobody answered. */
+  misses: number;
+  task: TimerTask | undefined;
 }
 
 export class Dispatcher implements DriverEffects {
   private readonly waiting = new WaitingCalls();
-  private readonly offerTasks = new Map<DrivenCall, TimerTask>();
-  private readonly noticeTasks = new Map<DrivenCall, TimerTask>();
-  private readonly offered = new Map<string, { readonly reservation: Reservation; readonly task: TimerTask }>();
-  private readonly offerSubscriptions = new Map<string, { count: number; readonly subscription: Subscription }>();
+  private readonly searches = new Map<string, Search>();
+  private readonly placing = new Set<DrivenCall>();
+  private readonly delayed = new Map<DrivenCall, TimerTask>();
+  private readonly notices = new Map<DrivenCall, TimerTask>();
   private wakeUps: Subscription | undefined;
   private stopped = false;
 
   constructor(private readonly context: DispatcherContext) {}
 
   start(): void {
-    this.wakeUps = this.context.bus.subscribe("wake.*", (payload) => this.wokenUp(payload));
+    this.wakeUps = this.context.bus.subscribe("claims", (payload) => this.wokenUp(payload));
   }
 
   stop(): void {
     this.stopped = true;
     this.wakeUps?.unsubscribe();
-    for (const { subscription } of this.offerSubscriptions.values()) {
-      subscription.unsubscribe();
+    for (const { task } of this.searches.values()) {
+      task?.cancel();
     }
-    this.offerSubscriptions.clear();
+    this.searches.clear();
+  }
+
+  /** What waits and what is on its way: all 0 at rest. */
+  inspect(): { readonly waiting: number; readonly placing: number; readonly delayed: number; readonly notices: number; readonly searches: number } {
+    return {
+      waiting: this.waiting.size,
+      placing: this.placing.size,
+      delayed: this.delayed.size,
+      notices: this.notices.size,
+      searches: this.searches.size,
+    };
   }
 
   /** A claim on this broker for a call that is not stored yet: the fast path. Leaves calls that wait their turn. */
-  reserveLocal(requirement: ReturnType<typeof requirementOf>): Placement | undefined {
-    if (this.waiting.hasFor(handlerKeyOf(requirement))) {
+  reserveLocal(requirement: Requirement): Placement | undefined {
+    if (this.waiting.laneFor(requirement) !== undefined) {
       return undefined;
     }
     const reservation = this.context.registry.reserve(requirement, this.context.clock.monotonic());
-    return reservation === undefined ? undefined : this.placementOf(reservation, handlerKeyOf(requirement));
+    return reservation === undefined ? undefined : this.placementOf(reservation, requirement);
   }
 
   offer(driver: DrivenCall): void {
     const state = driver.known;
-    if (state.kind !== "queued" || this.stopped) {
+    if (state.kind !== "queued" || this.stopped || this.placing.has(driver)) {
       return;
     }
     const delayMs = state.notBeforeMs === null ? 0 : state.notBeforeMs - this.context.clock.now();
     if (delayMs > 0) {
-      this.offerAgain(driver, delayMs);
-      return;
+      this.offerLater(driver, delayMs);
+    } else {
+      this.place(driver);
     }
-    this.place(driver);
   }
 
   withdraw(driver: DrivenCall): void {
     this.waiting.remove(driver);
-    this.offerTasks.get(driver)?.cancel();
-    this.offerTasks.delete(driver);
-    this.noticeTasks.get(driver)?.cancel();
-    this.noticeTasks.delete(driver);
+    cancel(this.delayed, driver);
+    cancel(this.notices, driver);
   }
 
   sendGrant(driver: DrivenCall, grant: Grant, placement: Placement | undefined): void {
-    const session = placement?.session ?? driver.location;
-    if (session === undefined) {
-      return;
-    }
-    const { request, argumentsJson, deadlineAtMs } = driver.known.record;
-    const toSend: GrantToSend = {
-      driver: this.context.brokerId,
-      callId: driver.callId,
-      grantId: grant.grantId,
-      fence: grant.fence,
-      attempt: grant.attempt,
-      tool: request.tool,
-      version: request.version,
-      toolset: request.toolset,
-      toolsetVersion: request.toolsetVersion,
-      argumentsJson,
-      subject: request.subject,
-      agent: request.agent,
-      session: request.session,
-      deadlineAtMs: deadlineAtMs ?? grant.grantedAtMs + request.timeoutMs,
-      scopes: request.scopes,
-      traceparent: request.traceparent,
-    };
-    const sent = this.toSession(session, { op: "grant", grant: toSend });
-    placement?.release();
-    this.background(
-      sent.then((answer) =>
-        answer === "never_sent"
-          ? driver.returned(grant.grantId, "unsent", "the runner's session ended before the grant was sent")
-          : undefined,
-      ),
-      driver,
-    );
+    this.context.post().sendGrant(driver, grant, placement);
   }
 
   pushCancel(driver: DrivenCall, grant: Grant, reason: string): void {
-    this.tellRunner(driver, { op: "cancel", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason });
+    this.context.post().pushCancel(driver, grant, reason);
   }
 
   revoke(driver: DrivenCall, grant: Grant, reason: string): void {
-    this.tellRunner(driver, { op: "revoke", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason });
+    this.context.post().revoke(driver, grant, reason);
+  }
+
+  askHolder(driver: DrivenCall, grant: Grant): Promise<boolean> {
+    return this.context.post().askHolder(driver, grant);
   }
 
   settled(driver: DrivenCall): void {
@@ -151,30 +147,12 @@ export class Dispatcher implements DriverEffects {
 
   /** A session was added: offers of other brokers are answered for its handlers, and what waits for it is asked for. */
   sessionAdded(session: Session): void {
-    for (const key of session.handlers.keys()) {
-      const held = this.offerSubscriptions.get(key);
-      if (held !== undefined) {
-        held.count += 1;
-        continue;
-      }
-      const subscription = this.context.bus.respond(`offer.${handlerToken(key)}`, async (payload) => this.answerOffer(payload));
-      this.offerSubscriptions.set(key, { count: 1, subscription });
-    }
+    this.context.desk().sessionAdded(session);
     this.claimAppeared(session);
   }
 
   sessionRemoved(session: Session): void {
-    for (const key of session.handlers.keys()) {
-      const held = this.offerSubscriptions.get(key);
-      if (held === undefined) {
-        continue;
-      }
-      held.count -= 1;
-      if (held.count === 0) {
-        held.subscription.unsubscribe();
-        this.offerSubscriptions.delete(key);
-      }
-    }
+    this.context.desk().sessionRemoved(session);
   }
 
   /** `session` may have a free slot again. `wasFull`: other brokers were told of none, so they are woken up. */
@@ -194,173 +172,196 @@ export class Dispatcher implements DriverEffects {
     this.context.timers.after(pauseMs, () => this.claimAppeared(session));
   }
 
-  private claimAppeared(session: Session): void {
-    this.feed(session);
-    if (this.context.membership.alone || freeSlots(session) <= 0) {
-      return;
-    }
-    for (const key of session.handlers.keys()) {
-      this.context.bus.publish(`wake.${handlerToken(key)}`, key);
-    }
-  }
-
-  private feed(session: Session): void {
-    while (!this.stopped && this.waiting.size > 0 && freeSlots(session) > 0 && this.context.clock.monotonic() >= session.leftAloneUntilMs) {
-      const driver = this.waiting.next(session);
-      if (driver === undefined) {
-        return;
-      }
-      this.waiting.remove(driver);
-      this.place(driver);
-      if (this.waiting.has(driver)) {
-        return;
-      }
-    }
-  }
-
-  private wokenUp(handlerKey: string): void {
-    for (const driver of [...this.waiting.of(handlerKey)]) {
-      this.offerElsewhere(driver);
-    }
-  }
-
-  private place(driver: DrivenCall): void {
-    const requirement = requirementOf(driver.known.record.request);
-    const reservation = this.context.registry.reserve(requirement, this.context.clock.monotonic());
-    if (reservation !== undefined) {
-      this.background(this.grantTo(driver, this.placementOf(reservation, handlerKeyOf(requirement))), driver);
-      return;
-    }
-    this.waiting.add(driver);
-    this.noticeWaiting(driver);
-    this.offerElsewhere(driver);
-  }
-
-  private offerElsewhere(driver: DrivenCall): void {
-    if (this.context.membership.alone) {
-      return;
-    }
-    this.offerAgain(driver, this.context.figures.offerRepeatMs * (0.75 + this.context.ids.random() / 2));
-    this.background(this.askOthers(driver), driver);
-  }
-
-  private async askOthers(driver: DrivenCall): Promise<void> {
-    const requirement = requirementOf(driver.known.record.request);
-    const offer: Offer = { callId: driver.callId, requirement };
-    const subject = `offer.${handlerToken(handlerKeyOf(requirement))}`;
-    const answers = await this.answersTo(subject, JSON.stringify(offer), requirement.subject === null ? 1 : this.context.membership.others);
-    const best = answers.sort(
-      (a, b) => Number(b.visible) - Number(a.visible) || Number(b.focused) - Number(a.focused) || a.load - b.load,
-    )[0];
-    if (best === undefined || driver.known.kind !== "queued" || !this.waiting.has(driver)) {
-      return;
-    }
-    this.waiting.remove(driver);
-    await this.grantTo(driver, { holder: best.holder, session: best.session, release: () => undefined });
-  }
-
-  /** A grant that lost a race leaves the call to be offered again, if it still waits. */
-  private async grantTo(driver: DrivenCall, placement: Placement): Promise<void> {
-    if (!(await driver.grant(placement)) && driver.drives) {
-      this.offer(driver);
-    }
-  }
-
-  private async answersTo(subject: string, payload: string, max: number): Promise<OfferAnswer[]> {
-    try {
-      const answers = await this.context.bus.requestMany(subject, payload, { timeoutMs: OFFER_ANSWER_MS, max });
-      return answers.map((answer) => JSON.parse(answer) as OfferAnswer);
-    } catch (error) {
-      if (error instanceof BusError) {
-        // The offer is repeated, and the bus tells its own state.
-        return [];
-      }
-      throw error;
-    }
-  }
-
-  private answerOffer(payload: string): string | undefined {
-    const { callId, requirement } = JSON.parse(payload) as Offer;
-    if (this.offered.has(callId) || this.stopped) {
-      return undefined;
-    }
-    const reservation = this.context.registry.reserve(requirement, this.context.clock.monotonic());
-    if (reservation === undefined) {
-      return undefined;
-    }
-    const task = this.context.timers.after(this.context.figures.reservationMs, () => this.endReservation(callId));
-    this.offered.set(callId, { reservation, task });
-    const { holder, session } = this.placementOf(reservation, handlerKeyOf(requirement));
-    const answer: OfferAnswer = {
-      holder,
-      session,
-      visible: reservation.session.visible,
-      focused: reservation.session.focused,
-      load: slotsInUse(reservation.session),
-    };
-    return JSON.stringify(answer);
-  }
-
-  /** The reserved claim is granted now, or nobody came for it. */
-  endReservation(callId: string): void {
-    const held = this.offered.get(callId);
-    if (held === undefined) {
-      return;
-    }
-    this.offered.delete(callId);
-    held.task.cancel();
-    held.reservation.release();
-    this.feed(held.reservation.session);
-  }
-
-  private offerAgain(driver: DrivenCall, delayMs: number): void {
-    this.offerTasks.get(driver)?.cancel();
-    this.offerTasks.set(
-      driver,
-      this.context.timers.after(delayMs, () => {
-        this.offerTasks.delete(driver);
-        if (driver.known.kind === "queued" && driver.drives) {
-          this.waiting.remove(driver);
-          this.place(driver);
-        }
-      }),
-    );
-  }
-
-  private noticeWaiting(driver: DrivenCall): void {
-    if (this.noticeTasks.has(driver)) {
-      return;
-    }
-    this.noticeTasks.set(
-      driver,
-      this.context.timers.after(this.context.figures.waitingNoticeMs, () => {
-        this.noticeTasks.delete(driver);
-        if (this.waiting.has(driver)) {
-          this.background(driver.noteWaiting(this.whyWaiting(driver)), driver);
-        }
-      }),
-    );
-  }
-
   whyWaiting(driver: DrivenCall): "runner" | "handler" | "capacity" {
     const why = this.context.registry.whyNot(requirementOf(driver.known.record.request));
     return why === "handler" || why === "capacity" ? why : "runner";
   }
 
-  private placementOf(reservation: Reservation, handlerKey: string): Placement {
+  private claimAppeared(session: Session): void {
+    this.feed(session);
+    if (this.stopped || this.context.membership.alone || freeSlots(session) <= 0) {
+      return;
+    }
+    const { application, binding } = session.ref;
+    this.context.bus.publish("claims", placeKey(application, binding, session.bindingKind === "backend" ? null : session.subject));
+  }
+
+  private feed(session: Session): void {
+    while (!this.stopped && this.waiting.size > 0 && freeSlots(session) > 0 && this.context.clock.monotonic() >= session.leftAloneUntilMs) {
+      const driver = this.waiting.next(session);
+      if (driver === undefined || !this.placeHere(driver)) {
+        return;
+      }
+    }
+  }
+
+  private wokenUp(place: string): void {
+    for (const lane of this.waiting.lanesAt(place)) {
+      this.search(lane);
+    }
+  }
+
+  private place(driver: DrivenCall): void {
+    if (this.placeHere(driver)) {
+      return;
+    }
+    const lane = this.waiting.add(driver);
+    this.noticeLater(driver);
+    this.search(lane);
+  }
+
+  /** False: no runner of this broker is free. */
+  private placeHere(driver: DrivenCall): boolean {
+    const requirement = requirementOf(driver.known.record.request);
+    const reservation = this.context.registry.reserve(requirement, this.context.clock.monotonic());
+    if (reservation === undefined) {
+      return false;
+    }
+    this.waiting.remove(driver);
+    void this.grantTo(driver, this.placementOf(reservation, requirement));
+    return true;
+  }
+
+  /** Offers the oldest calls of the lane to other brokers, and again after a while, for as long as calls wait in it. */
+  private search(lane: Lane): void {
+    if (this.stopped || lane.calls.size === 0) {
+      return;
+    }
+    const search = this.searches.get(lane.key) ?? { asking: new Set(), misses: 0, task: undefined };
+    this.searches.set(lane.key, search);
+    search.task?.cancel();
+    const { timers, figures, ids, membership } = this.context;
+    search.task = timers.after(figures.offerRepeatMs * (0.75 + ids.random() / 2), () => {
+      const present = this.waiting.lane(lane.key);
+      if (present === undefined) {
+        this.searches.delete(lane.key);
+      } else {
+        this.search(present);
+      }
+    });
+    if (membership.alone) {
+      return;
+    }
+    // After an offer that nobody answered one is enough to find out.
+    const atOnce = search.misses > 0 ? 1 : OFFERED_AT_ONCE;
+    for (const driver of lane.calls) {
+      if (search.asking.size >= atOnce) {
+        break;
+      }
+      if (!search.asking.has(driver)) {
+        search.asking.add(driver);
+        void this.askOthers(driver, search);
+      }
+    }
+  }
+
+  private async askOthers(driver: DrivenCall, search: Search): Promise<void> {
+    let granted = false;
+    try {
+      const requirement = requirementOf(driver.known.record.request);
+      const best = await this.bestAnswer(driver, requirement, search.misses > 0 ? OFFER_ANSWER_AGAIN_MS : OFFER_ANSWER_MS);
+      search.misses = best === undefined ? search.misses + 1 : 0;
+      if (best !== undefined && driver.known.kind === "queued" && this.waiting.has(driver)) {
+        this.waiting.remove(driver);
+        const { holder, session, offerId } = best;
+        granted = await this.grantTo(driver, { holder, session, offerId, release: () => undefined });
+      }
+    } catch (error) {
+      this.failed(driver, error);
+    } finally {
+      search.asking.delete(driver);
+    }
+    if (granted) {
+      // There may be a claim for the next one, too.
+      const lane = this.waiting.laneFor(requirementOf(driver.known.record.request));
+      if (lane !== undefined) {
+        this.search(lane);
+      }
+    }
+  }
+
+  private async bestAnswer(driver: DrivenCall, requirement: Requirement, timeoutMs: number): Promise<OfferAnswer | undefined> {
+    const { bus, membership } = this.context;
+    const offer: Offer = { callId: driver.callId, requirement };
+    const subject = `offer.${handlerToken(handlerKeyOf(requirement))}`;
+    // Off the backend it matters which tab it is: all answers are compared.
+    const max = requirement.subject === null ? 1 : Math.max(1, membership.others);
+    try {
+      const answers = await bus.requestMany(subject, JSON.stringify(offer), { timeoutMs, max });
+      return answers
+        .map((answer) => JSON.parse(answer) as OfferAnswer)
+        .sort((a, b) => Number(b.visible) - Number(a.visible) || Number(b.focused) - Number(a.focused) || a.load - b.load)[0];
+    } catch (error) {
+      if (error instanceof BusError) {
+        // The offer is repeated, and the bus tells its own state.
+        return undefined;
+      }
+      throw error;
+    }
+  }
+
+  /** A grant that lost a race leaves the call to be offered again, if it still waits. Never rejects. */
+  private async grantTo(driver: DrivenCall, placement: Placement): Promise<boolean> {
+    this.placing.add(driver);
+    let granted = false;
+    let failed = false;
+    try {
+      granted = await driver.grant(placement);
+    } catch (error) {
+      failed = true;
+      this.failed(driver, error);
+    }
+    this.placing.delete(driver);
+    if (!granted && driver.drives) {
+      if (failed) {
+        this.offerLater(driver, PLACE_AGAIN_MS * (0.5 + this.context.ids.random()));
+      } else {
+        this.offer(driver);
+      }
+    }
+    return granted;
+  }
+
+  private offerLater(driver: DrivenCall, delayMs: number): void {
+    cancel(this.delayed, driver);
+    this.delayed.set(
+      driver,
+      this.context.timers.after(delayMs, () => {
+        this.delayed.delete(driver);
+        if (driver.drives) {
+          this.offer(driver);
+        }
+      }),
+    );
+  }
+
+  private noticeLater(driver: DrivenCall): void {
+    if (this.notices.has(driver)) {
+      return;
+    }
+    this.notices.set(
+      driver,
+      this.context.timers.after(this.context.figures.waitingNoticeMs, () => {
+        this.notices.delete(driver);
+        if (!this.waiting.has(driver)) {
+          return;
+        }
+        const waitingFor = this.whyWaiting(driver);
+        driver.later("waiting", (state) =>
+          state.kind === "queued" && state.waitingFor !== waitingFor
+            ? { kind: "waiting", at: this.context.clock.now(), waitingFor }
+            : undefined,
+        );
+      }),
+    );
+  }
+
+  private placementOf(reservation: Reservation, requirement: Requirement): Placement {
     const { session } = reservation;
-    const handler = session.handlers.get(handlerKey);
     return {
-      holder: {
-        runnerId: session.ref.runnerId,
-        sessionEpoch: session.ref.sessionEpoch,
-        journalId: session.journalId,
-        brokerId: this.context.brokerId,
-        handlerReadOnly: handler?.readOnly ?? false,
-        handlerIdempotent: handler?.idempotent ?? false,
-        handlerCancellable: handler?.cancellable ?? false,
-      },
+      holder: holderOf(session, handlerKeyOf(requirement), this.context.brokerId),
       session: session.ref,
+      offerId: LOCAL_CLAIM,
       release: () => {
         reservation.release();
         // Who waits for this very slot would otherwise learn of it by nothing.
@@ -369,37 +370,12 @@ export class Dispatcher implements DriverEffects {
     };
   }
 
-  private tellRunner(driver: DrivenCall, command: SessionCommand): void {
-    if (driver.location !== undefined) {
-      this.background(this.toSession(driver.location, command), driver);
-    }
+  private failed(driver: DrivenCall, error: unknown): void {
+    this.context.log.error("dispatch_failed", { call_id: driver.callId, error: error instanceof Error ? error.message : String(error) });
   }
+}
 
-  /** Repeated until it is answered or the session's broker is gone; idempotent by the grant. */
-  private async toSession(ref: SessionRef, command: SessionCommand): Promise<SessionAnswer> {
-    if (ref.brokerId === this.context.brokerId) {
-      return this.context.onSession(ref, command);
-    }
-    const payload = JSON.stringify({ ref, command });
-    for (let tries = 1; !this.stopped; tries += 1) {
-      try {
-        const answer = await this.context.bus.request(`broker.${ref.brokerId}.session`, payload, {
-          timeoutMs: this.context.figures.driverAnswerMs,
-        });
-        return JSON.parse(answer) as SessionAnswer;
-      } catch (error) {
-        if (!(error instanceof BusError) || !this.context.membership.isLive(ref.brokerId)) {
-          return "gone";
-        }
-        await new Promise<void>((resolve) => this.context.timers.after(backOffMs(tries, this.context.ids.random()), resolve));
-      }
-    }
-    return "gone";
-  }
-
-  private background(job: Promise<unknown>, driver: DrivenCall): void {
-    job.catch((error: unknown) =>
-      this.context.log.error("dispatch_failed", { call_id: driver.callId, error: error instanceof Error ? error.message : String(error) }),
-    );
-  }
+function cancel(tasks: Map<DrivenCall, TimerTask>, driver: DrivenCall): void {
+  tasks.get(driver)?.cancel();
+  tasks.delete(driver);
 }

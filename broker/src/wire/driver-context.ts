@@ -1,5 +1,6 @@
 /** What the driver of a call needs: its ports, and what it may cause in the rest of the wire. */
-import type { CallRequest, Grant } from "../domain/call/call-state.js";
+import type { CallRequest, CallState, Grant } from "../domain/call/call-state.js";
+import type { CallEntry } from "../domain/call/entries.js";
 import type { FaultDetail } from "../domain/fault.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { CallLogContext, KnownState } from "./call-log.js";
@@ -16,13 +17,13 @@ export interface DrivenCall {
   readonly drives: boolean;
   readonly location: SessionRef | undefined;
   grant(placement: Placement): Promise<boolean>;
-  returned(grantId: string, reason: "unsent", message: string): Promise<void>;
-  noteWaiting(waitingFor: "runner" | "handler" | "capacity"): Promise<void>;
+  /** A decision that nobody waits for; tried again until it is stored, or has become pointless. */
+  later(what: string, decision: (state: CallState) => CallEntry | undefined): void;
 }
 
 /** What drivers need of the rest of the wire. */
 export interface DriverEffects {
-  /** Look for a runner, not before the queued state's `notBeforeMs`. */
+  /** Look for a runner, not before the queued state's `notBeforeMs`. Idempotent. */
   offer(driver: DrivenCall): void;
   /** Stop looking. */
   withdraw(driver: DrivenCall): void;
@@ -30,6 +31,8 @@ export interface DriverEffects {
   sendGrant(driver: DrivenCall, grant: Grant, placement: Placement | undefined): void;
   pushCancel(driver: DrivenCall, grant: Grant, reason: string): void;
   revoke(driver: DrivenCall, grant: Grant, reason: string): void;
+  /** G1: asks the runner's present session what became of the grant. Resolves to whether there is one to ask. */
+  askHolder(driver: DrivenCall, grant: Grant): Promise<boolean>;
   settled(driver: DrivenCall): void;
   /** Another broker drives the call now. */
   handedOver(driver: DrivenCall): void;
@@ -43,4 +46,18 @@ export interface DriverContext extends CallLogContext {
   readonly effects: DriverEffects;
   /** Faults of a result against the output schema of the call's pinned tool. */
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
+}
+
+/** What a decision comes to: an entry to append, if any, and what is answered once it is stored. */
+export interface Decision<T> {
+  readonly entry?: CallEntry | undefined;
+  readonly answer: T;
+}
+
+/** This broker does not drive the call, or no longer: whoever asked has to ask again elsewhere. Nothing was stored. */
+export class NotDriver extends Error {
+  override readonly name = "NotDriver";
+  constructor(readonly callId: string) {
+    super(`call ${callId} is driven by another broker`);
+  }
 }

@@ -1,18 +1,17 @@
 /** Between frames and the domain's terms: the only place of the wire that spells wire enums out. */
-import { type BrokerFrame, type CloseCode, Grant, GrantPhase, type Receipt, ReceiptDisposition } from "@toolrunner/proto";
+import { type BrokerFrame, Grant, GrantPhase, type Receipt, ReceiptDisposition } from "@toolrunner/proto";
 import type { CallError, StoredText } from "../domain/call/call-state.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { ERROR_DETAILS_MAX, ERROR_MESSAGE_CHARACTERS_MAX, RESULT_BYTES_MAX } from "../domain/limits.js";
 import type { GrantToSend, HeldPhase, ReceiptDispositionName } from "./commands.js";
 import type { Session } from "./session.js";
 
-export interface RefusedHello {
-  readonly code: string;
-  readonly message: string;
-  readonly close: CloseCode;
-}
-
-export function grantFrame(grant: GrantToSend, session: Session, leaseMs: number, nowMs: number): BrokerFrame {
+/** `pongNumber`: the ping answer from which the runner counts the lease. */
+export function grantFrame(
+  grant: GrantToSend,
+  session: Session,
+  times: { readonly leaseMs: number; readonly nowMs: number; readonly pongNumber: number },
+): BrokerFrame {
   return {
     frame: {
       $case: "grant",
@@ -32,9 +31,9 @@ export function grantFrame(grant: GrantToSend, session: Session, leaseMs: number
         session: grant.session ?? "",
         idempotencyKey: grant.callId,
         deadlineUnixMs: grant.deadlineAtMs,
-        remainingMs: Math.max(0, grant.deadlineAtMs - nowMs),
-        leaseMs,
-        pongNumber: session.pongNumber,
+        remainingMs: Math.max(0, grant.deadlineAtMs - times.nowMs),
+        leaseMs: times.leaseMs,
+        pongNumber: times.pongNumber,
         traceparent: grant.traceparent ?? "",
         scopes: [...grant.scopes],
         maxResultBytes: RESULT_BYTES_MAX,
@@ -65,11 +64,15 @@ export function receiptAckFrame(callId: string, grantId: string, disposition: Re
   return { frame: { $case: "receiptAck", value: { callId, grantId, disposition: DISPOSITIONS[disposition] } } };
 }
 
-/** What a receipt says, before its value is stored. `undefined`: not well-formed. */
-export function receiptFacts(
-  receipt: Receipt,
-  runnerId: string,
-): { readonly facts: Omit<ReceiptEntryFacts, "value">; readonly json: string | null } | string {
+/** What a receipt says, before its value is stored. */
+export interface ReceiptFactsRead {
+  readonly facts: Omit<ReceiptEntryFacts, "value">;
+  /** Result or handle, as it was written. */
+  readonly json: string | null;
+}
+
+/** A text says what is not well-formed. */
+export function receiptFacts(receipt: Receipt, runnerId: string): ReceiptFactsRead | string {
   const { outcome } = receipt;
   if (outcome === undefined) {
     return "outcome: expected one of succeeded, failed, cancelled, submitted, got nothing";
@@ -83,7 +86,7 @@ export function receiptFacts(
     fence: receipt.fence,
     runnerId,
     digest: receipt.digest,
-    startedAtMs: receipt.startedAtUnixMs > 0 ? receipt.startedAtUnixMs : null,
+    startedAtMs: isTime(receipt.startedAtUnixMs) ? receipt.startedAtUnixMs : null,
   };
   switch (outcome.$case) {
     case "succeeded":
@@ -123,6 +126,13 @@ export function receiptFacts(
   }
 }
 
+/** Could a clock have said so? */
+export function isTime(unixMs: number): boolean {
+  return unixMs > 0 && unixMs <= TIME_MS_MAX;
+}
+
+/** The last moment that a date can name. */
+const TIME_MS_MAX = 8.64e15;
 const ERROR_CODE_CHARACTERS_MAX = 128;
 const ERROR_DETAIL_CHARACTERS_MAX = 512;
 
@@ -131,6 +141,6 @@ export function cut(text: string, charactersMax: number): string {
   return text.length <= charactersMax ? text : `${text.slice(0, charactersMax - 1)}…`;
 }
 
-export function inlineText(json: string): StoredText {
+export function inlineText(json: string): StoredText & { readonly kind: "inline" } {
   return { kind: "inline", json, bytes: Buffer.byteLength(json) };
 }

@@ -9,13 +9,20 @@ import type { Log } from "../domain/ports/log.js";
 import type { Figures } from "./figures.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
-const CHECK_INTERVAL_MS = 1_000;
+/** Between two checks, at most: several have to fail before the ledger counts as away. */
+const CHECK_INTERVAL_MS_MAX = 1_000;
+const CHECKS_BEFORE_AWAY = 4;
+/** Unanswered checks are not piled up: the ones that wait tell when it is back. */
+const CHECKS_MAX = 5;
 
 export class LedgerWatch {
   private reachedAt = 0;
   private toldAway = false;
   private stopped = false;
+  /** Checks that are under way. */
+  private checking = 0;
   private readonly listeners = new Set<() => void>();
+  private readonly guards = new Set<() => void>();
 
   constructor(
     private readonly context: {
@@ -29,11 +36,19 @@ export class LedgerWatch {
 
   start(): void {
     this.reachedAt = this.context.clock.monotonic();
+    // A broker that stood still has asked nobody: that says nothing about the ledger.
+    this.context.timers.onStall(() => {
+      this.reachedAt = Math.max(this.reachedAt, this.context.clock.monotonic());
+    });
     this.look();
   }
 
+  /** Whoever still waits for the ledger is told that it is away. */
   stop(): void {
     this.stopped = true;
+    for (const giveUp of [...this.guards]) {
+      giveUp();
+    }
   }
 
   get away(): boolean {
@@ -48,8 +63,16 @@ export class LedgerWatch {
   /** The work's outcome, or `ledger_away` when it takes longer than an agent is let wait; the work itself goes on. */
   guard<T>(work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      const late = this.context.timers.after(this.context.figures.ledgerAnswerMs, () => reject(ledgerAway()));
-      work.then(resolve, reject).finally(() => late.cancel());
+      const giveUp = (): void => reject(ledgerAway());
+      const late = this.context.timers.after(this.context.figures.ledgerAnswerMs, giveUp);
+      this.guards.add(giveUp);
+      work.then(resolve, reject).finally(() => {
+        late.cancel();
+        this.guards.delete(giveUp);
+      });
+      if (this.stopped) {
+        giveUp();
+      }
     });
   }
 
@@ -57,16 +80,23 @@ export class LedgerWatch {
     if (this.stopped) {
       return;
     }
-    this.context.ledger.check().then(
-      () => {
-        if (this.toldAway) {
-          this.context.log.info("ledger_back", {});
-        }
-        this.reachedAt = this.context.clock.monotonic();
-        this.toldAway = false;
-      },
-      (error: unknown) => this.context.log.debug("ledger_check_failed", { error: error instanceof Error ? error.message : String(error) }),
-    );
+    if (this.checking < CHECKS_MAX) {
+      this.checking += 1;
+      this.context.ledger.check().then(
+        () => {
+          this.checking -= 1;
+          if (this.toldAway) {
+            this.context.log.info("ledger_back", {});
+          }
+          this.reachedAt = this.context.clock.monotonic();
+          this.toldAway = false;
+        },
+        (error: unknown) => {
+          this.checking -= 1;
+          this.context.log.debug("ledger_check_failed", { error: error instanceof Error ? error.message : String(error) });
+        },
+      );
+    }
     if (this.away && !this.toldAway) {
       this.toldAway = true;
       this.context.log.error("ledger_away", { away_ms: Math.round(this.context.clock.monotonic() - this.reachedAt) });
@@ -74,7 +104,8 @@ export class LedgerWatch {
         listener();
       }
     }
-    this.context.timers.after(CHECK_INTERVAL_MS, () => this.look());
+    const intervalMs = Math.min(CHECK_INTERVAL_MS_MAX, this.context.figures.ledgerAnswerMs / CHECKS_BEFORE_AWAY);
+    this.context.timers.after(intervalMs, () => this.look());
   }
 }
 

@@ -13,6 +13,11 @@ export class LiveNews {
     return this.grantId === grantId && this.startedSeq !== null;
   }
 
+  /** The number that the start was told with. */
+  get startedNumber(): number | null {
+    return this.startedSeq;
+  }
+
   progressCount(grantId: string): number {
     return this.grantId === grantId ? this.count : 0;
   }

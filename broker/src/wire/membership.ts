@@ -1,19 +1,39 @@
 /**
  * Which brokers live. Each writes a heartbeat record under its incarnation; the others time the record's revisions on
  * their own monotonic clock (B1): nothing depends on wall clocks or on a record running out by itself.
+ *
+ * Invariants: who stood still, or was cut off from the bus, judges nobody until it has listened again; a record is removed for
+ * another broker only while it is the one that was seen last; a broker that others may have thought dead learns of it.
  */
 import type { Bus, Registry, RegistryChange, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
 import type { Figures } from "./figures.js";
+import { settledWithin } from "./settled-within.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
+/** Brokers that are remembered as gone. */
+const GONE_MAX = 1_000;
+/** How long the end of a broker waits for its record to be removed. */
+const FAREWELL_MS = 600;
+
+interface Seen {
+  /** Monotonic. */
+  readonly at: number;
+  readonly revision: number;
+}
+
 export class Membership {
-  /** Monotonic time of the newest sign of life of each other broker. */
-  private readonly seen = new Map<string, number>();
+  /** The newest sign of life of each other broker. */
+  private readonly seen = new Map<string, Seen>();
+  private readonly departed = new Set<string>();
   private readonly goneListeners = new Set<(brokerId: string) => void>();
+  private readonly backListeners = new Set<(brokerId: string) => void>();
+  private readonly doubtListeners = new Set<() => void>();
   private registry: Registry | undefined;
   private watching: Subscription | undefined;
+  private states: Subscription | undefined;
+  private connected = true;
   private stopped = false;
 
   constructor(
@@ -30,19 +50,41 @@ export class Membership {
   async start(): Promise<void> {
     this.registry = await this.context.bus.registry("brokers");
     await this.beat();
-    this.watching = await this.registry.watch((change) => this.changed(change));
+    const watching = await this.registry.watch((change) => this.changed(change));
+    if (this.stopped) {
+      watching.unsubscribe();
+      return;
+    }
+    this.watching = watching;
+    this.context.timers.onStall(() => this.doubted());
+    this.states = this.context.bus.onState((state) => this.reached(state === "up"));
     this.tick();
   }
 
-  /** Tells the others at once that this broker is gone. */
+  /** Tells the others at once that this broker is gone, as far as the bus lets it. */
   async stop(): Promise<void> {
     this.stopped = true;
     this.watching?.unsubscribe();
-    await this.registry?.delete(this.brokerId);
+    this.states?.unsubscribe();
+    if (this.registry !== undefined) {
+      const removed = this.registry.delete(this.brokerId);
+      this.noted("heartbeat_removal_failed", removed);
+      await settledWithin(this.context.timers, removed, FAREWELL_MS);
+    }
   }
 
   onGone(listener: (brokerId: string) => void): void {
     this.goneListeners.add(listener);
+  }
+
+  /** A broker that was thought gone lives: others drive its calls by now, and it may not know. */
+  onBack(listener: (brokerId: string) => void): void {
+    this.backListeners.add(listener);
+  }
+
+  /** Others may have thought this broker gone: it stood still, was cut off, or its record was removed. */
+  onDoubt(listener: () => void): void {
+    this.doubtListeners.add(listener);
   }
 
   get alone(): boolean {
@@ -62,24 +104,50 @@ export class Membership {
     return brokerId === this.brokerId || this.seen.has(brokerId);
   }
 
+  /** Was it seen to go? Who was never seen is neither live nor gone. */
+  isGone(brokerId: string): boolean {
+    return this.departed.has(brokerId) && !this.isLive(brokerId);
+  }
+
   private changed(change: RegistryChange): void {
     const key = change.kind === "put" ? change.record.key : change.key;
     if (key === this.brokerId) {
+      if (change.kind === "delete" && !this.stopped) {
+        this.context.log.warn("thought_gone", {});
+        this.noted("heartbeat_failed", this.beat());
+        this.doubted();
+      }
       return;
     }
     if (change.kind === "delete") {
-      this.gone(key);
+      // Also of one that was never seen: it may have left calls behind.
+      if (!this.departed.has(key)) {
+        this.gone(key);
+      }
       return;
     }
-    if (!this.seen.has(key)) {
-      this.context.log.info("broker_seen", { other_broker_id: key });
+    const isNew = !this.seen.has(key);
+    this.seen.set(key, { at: this.context.clock.monotonic(), revision: change.record.revision });
+    if (!isNew) {
+      return;
     }
-    this.seen.set(key, this.context.clock.monotonic());
+    const back = this.departed.delete(key);
+    this.context.log.info("broker_seen", { other_broker_id: key, back });
+    if (back) {
+      for (const listener of this.backListeners) {
+        listener(key);
+      }
+    }
   }
 
   private gone(brokerId: string): void {
-    if (!this.seen.delete(brokerId)) {
-      return;
+    this.seen.delete(brokerId);
+    this.departed.add(brokerId);
+    if (this.departed.size > GONE_MAX) {
+      const oldest = this.departed.values().next().value;
+      if (oldest !== undefined) {
+        this.departed.delete(oldest);
+      }
     }
     this.context.log.warn("broker_gone", { other_broker_id: brokerId });
     for (const listener of this.goneListeners) {
@@ -87,23 +155,39 @@ export class Membership {
     }
   }
 
+  private reached(connected: boolean): void {
+    const back = connected && !this.connected;
+    this.connected = connected;
+    if (back) {
+      this.doubted();
+    }
+  }
+
+  /** Nobody was heard for a while, and this broker was not heard either: the others get their whole time again. */
+  private doubted(): void {
+    const at = this.context.clock.monotonic();
+    for (const [brokerId, { revision }] of this.seen) {
+      this.seen.set(brokerId, { at, revision });
+    }
+    for (const listener of this.doubtListeners) {
+      listener();
+    }
+  }
+
   private tick(): void {
     if (this.stopped) {
       return;
     }
-    const { clock, figures, timers, log } = this.context;
+    const { clock, figures, timers } = this.context;
     timers.after(figures.heartbeatMs, () => {
-      const beat = this.beat();
-      beat.catch((error: unknown) => log.warn("heartbeat_failed", { error: error instanceof Error ? error.message : String(error) }));
-      for (const [brokerId, seenAt] of [...this.seen]) {
-        if (clock.monotonic() - seenAt > figures.goneAfterMs) {
-          this.gone(brokerId);
-          // Its record would look like a new broker to the next one that starts; whoever is first removes it.
-          this.registry
-            ?.delete(brokerId)
-            .catch((error: unknown) =>
-              log.warn("heartbeat_cleanup_failed", { error: error instanceof Error ? error.message : String(error) }),
-            );
+      this.noted("heartbeat_failed", this.beat());
+      if (this.connected) {
+        for (const [brokerId, { at, revision }] of [...this.seen]) {
+          if (clock.monotonic() - at > figures.goneAfterMs) {
+            this.gone(brokerId);
+            // Its record would look like a new broker to the next one that starts; whoever is first removes it.
+            this.noted("heartbeat_cleanup_failed", this.registry?.delete(brokerId, revision));
+          }
         }
       }
       this.tick();
@@ -111,6 +195,12 @@ export class Membership {
   }
 
   private async beat(): Promise<void> {
-    await this.registry?.put(this.brokerId, JSON.stringify({ at: this.context.clock.now() }));
+    if (!this.stopped) {
+      await this.registry?.put(this.brokerId, JSON.stringify({ at: this.context.clock.now() }));
+    }
+  }
+
+  private noted(event: string, work: Promise<unknown> | undefined): void {
+    work?.catch((error: unknown) => this.context.log.warn(event, { error: error instanceof Error ? error.message : String(error) }));
   }
 }

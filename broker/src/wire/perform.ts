@@ -1,12 +1,23 @@
 /** Carries one command out on a call's driver. */
 
+import type { StoredText } from "../domain/call/call-state.js";
+import { isSettledState } from "../domain/call/call-state.js";
+import {
+  callError,
+  decideCancel,
+  decideLeaseLost,
+  decideReceipt,
+  decideReconcile,
+  type ReceiptDecision,
+} from "../domain/call/decide.js";
+import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
-import { SETTLED_STATES } from "../domain/call-view.js";
-import type { CallDriver } from "./call-driver.js";
+import type { CallEventView, EventName } from "../domain/call-view.js";
+import type { FaultDetail } from "../domain/fault.js";
+import type { KnownState } from "./call-log.js";
+import { type CallDriver, holds } from "./call-driver.js";
 import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
-import type { DriverContext } from "./driver-context.js";
-import { inlineText } from "./frames.js";
-import { storeText } from "./stored-text.js";
+import { type Decision, type DriverContext, NotDriver } from "./driver-context.js";
 
 export type Performer = (driver: CallDriver, command: DriverCommand) => Promise<DriverAnswer>;
 
@@ -15,6 +26,10 @@ export interface PerformerContext {
   readonly modelText: (code: string, message: string) => string;
   readonly whyWaiting: (driver: CallDriver) => "runner" | "handler" | "capacity";
 }
+
+const DONE: DriverAnswer = { kind: "done" };
+/** Events in one answer, in bytes of their texts: an answer has to fit the bus. */
+const EVENTS_BYTES_MAX = 524_288;
 
 export function createPerformer(context: PerformerContext): Performer {
   async function viewOf(driver: CallDriver, answered: boolean): Promise<DriverAnswer> {
@@ -28,55 +43,222 @@ export function createPerformer(context: PerformerContext): Performer {
     return { kind: "view", view, answered };
   }
 
+  async function faultsOf(driver: CallDriver, value: StoredText | null): Promise<readonly FaultDetail[]> {
+    if (value === null) {
+      return [];
+    }
+    const { ledger, resultFaults } = context.driver();
+    const json = value.kind === "inline" ? value.json : await ledger.blobs.get(value.name);
+    return resultFaults(driver.known.record.request, json);
+  }
+
+  /**
+   * Nobody takes a call over within the time that its driver has to answer: what was sure less than half of that ago is
+   * true now, and an agent is never shown an older state than before.
+   */
+  async function proven(driver: CallDriver): Promise<void> {
+    if (driver.drives) {
+      await driver.verify(context.driver().figures.driverAnswerMs / 2);
+      if (!driver.drives && !isSettledState(driver.known)) {
+        throw new NotDriver(driver.callId);
+      }
+    }
+  }
+
+  function receiptDecision(
+    state: KnownState,
+    receipt: ReceiptEntryFacts,
+    resultFaults: readonly FaultDetail[],
+  ): ReceiptDecision {
+    const { clock, ids } = context.driver();
+    const granted = state.record.newestGrant;
+    // What a grant was is the log's to say, not the runner's.
+    const facts =
+      granted?.grantId === receipt.grantId ? { ...receipt, attempt: granted.attempt, fence: granted.fence } : receipt;
+    return decideReceipt(state, facts, { nowMs: clock.now(), random: ids.random(), resultFaults });
+  }
+
+  /**
+   * A grant that this driver does not know may be one that another driver made after it took the call over. One that it
+   * knows and that is over stays over.
+   */
+  async function knowing(driver: CallDriver, grantId: string): Promise<void> {
+    if (!driver.known.record.grantIds.includes(grantId)) {
+      await driver.verify();
+    }
+    if (!driver.drives && !isSettledState(driver.known)) {
+      throw new NotDriver(driver.callId);
+    }
+  }
+
+  async function receipt(driver: CallDriver, facts: ReceiptEntryFacts): Promise<DriverAnswer> {
+    await knowing(driver, facts.grantId);
+    const resultFaults = await faultsOf(driver, facts.outcome === "succeeded" ? facts.value : null);
+    return driver.decide((state): Decision<DriverAnswer> => {
+      const decision = receiptDecision(state, facts, resultFaults);
+      return decision.kind === "append"
+        ? { entry: decision.entry, answer: { kind: "disposition", disposition: decision.disposition } }
+        : { answer: { kind: "disposition", disposition: decision.kind } };
+    });
+  }
+
+  /** The grant came back, and its handler certainly never began. */
+  function returned(
+    driver: CallDriver,
+    command: { readonly grantId: string; readonly runner: RunnerRef },
+    reason: "unavailable" | "forbidden" | "never_started",
+    message: string,
+  ): Promise<void> {
+    return driver.decide((state) => ({
+      // G1: only the journal that took the grant can say so.
+      entry:
+        holds(state, command.grantId) && state.grant.journalId === command.runner.journalId
+          ? { kind: "returned", at: context.driver().clock.now(), grantId: command.grantId, reason, message, notBeforeMs: null }
+          : undefined,
+      answer: undefined,
+    }));
+  }
+
+  /** The runner says that it holds a grant; true: it counts, and its lease is renewed. */
+  async function held(driver: CallDriver, command: Extract<DriverCommand, { op: "held" }>): Promise<boolean> {
+    await knowing(driver, command.grantId);
+    const state = driver.known;
+    const { grantId, phase } = command;
+    if (!holds(state, grantId)) {
+      // A finished grant's receipt is on its way, and it is the receipt that is answered. A handler that was skipped runs on;
+      // what became of one whose process is gone, nobody will tell any more.
+      const runsOn = phase === "running" && (state.kind === "submitted" || (isSettledState(state) && state.settlement.letRun));
+      return phase === "finished" || (runsOn && state.record.newestGrant?.grantId === grantId);
+    }
+    if (state.grant.journalId !== command.runner.journalId) {
+      return false;
+    }
+    if (phase === "not_started") {
+      await returned(driver, command, "never_started", "the handler had not begun when the runner looked");
+      return false;
+    }
+    if (phase === "outcome_unknown") {
+      const { clock, ids } = context.driver();
+      await driver.decide((now) => ({
+        entry: holds(now, grantId) ? decideLeaseLost(now, "runner_restarted", clock.now(), ids.random()) : undefined,
+        answer: undefined,
+      }));
+      return false;
+    }
+    driver.heard(command.session);
+    return true;
+  }
+
+  async function cancel(driver: CallDriver, command: Extract<DriverCommand, { op: "cancel" }>): Promise<DriverAnswer> {
+    const refused = await driver.decide((state): Decision<string | undefined> => {
+      const decision = decideCancel(state, command.mode, command.reason ?? undefined, context.driver().clock.now());
+      return decision.kind === "not_cancellable"
+        ? { answer: decision.message }
+        : { entry: decision.kind === "append" ? decision.entry : undefined, answer: undefined };
+    });
+    return refused === undefined
+      ? viewOf(driver, isSettledState(driver.known))
+      : { kind: "refused", code: "not_cancellable", message: refused };
+  }
+
+  async function confirm(driver: CallDriver, command: Extract<DriverCommand, { op: "confirm" }>): Promise<DriverAnswer> {
+    const at = context.driver().clock.now();
+    const waited = await driver.decide((state): Decision<boolean> => {
+      if (state.kind !== "awaiting_confirmation") {
+        return { answer: false };
+      }
+      return command.decision === "allow"
+        ? { entry: { kind: "confirmed", at, by: command.by, deadlineAtMs: at + state.record.request.timeoutMs }, answer: true }
+        : { entry: { kind: "denied", at, error: callError("confirmation_denied", "a person refused the call") }, answer: true };
+    });
+    return waited
+      ? viewOf(driver, true)
+      : { kind: "refused", code: "not_awaiting_confirmation", message: `call ${driver.callId} is ${driver.known.kind}` };
+  }
+
+  async function reconcile(driver: CallDriver, command: Extract<DriverCommand, { op: "reconcile" }>): Promise<DriverAnswer> {
+    const { clock, figures } = context.driver();
+    const resultFaults = await faultsOf(driver, command.value);
+    const open = await driver.decide((state): Decision<boolean> => {
+      if (state.kind !== "needs_reconciliation" || state.grant.grantId !== command.grantId) {
+        return { answer: false };
+      }
+      const now = clock.now();
+      const since = driver.events.findLast(({ event }) => event === "needs_reconciliation")?.atMs ?? now;
+      const entry = decideReconcile(state, { ...command, resultFaults }, now);
+      // G3: the runner counts its lease until then at the latest, and might begin what was found not to have begun.
+      const leaseOverAtMs = since + figures.leaseMs;
+      return {
+        entry: entry?.kind === "reconciled" && entry.outcome === "not_applied" ? { ...entry, notBeforeMs: leaseOverAtMs } : entry,
+        answer: entry !== undefined,
+      };
+    });
+    return open
+      ? viewOf(driver, true)
+      : { kind: "refused", code: "not_reconcilable", message: `call ${driver.callId} is ${driver.known.kind}` };
+  }
+
   return async (driver, command) => {
     if ("runner" in command && !concerns(driver, command.runner)) {
       return { kind: "not_found" };
     }
     switch (command.op) {
       case "receipt":
-        return { kind: "disposition", disposition: await driver.receipt(command.receipt) };
+        return receipt(driver, command.receipt);
+      case "receipt_probe": {
+        await knowing(driver, command.receipt.grantId);
+        const { kind } = receiptDecision(driver.known, command.receipt, []);
+        return kind === "append" ? DONE : { kind: "disposition", disposition: kind };
+      }
       case "decline":
-        await driver.returned(command.grantId, command.reason, command.message);
-        return { kind: "done" };
+        await knowing(driver, command.grantId);
+        await returned(driver, command, command.reason, command.message);
+        return DONE;
       case "started":
         driver.started(command.grantId, command.atMs);
-        return { kind: "done" };
+        return DONE;
       case "progress":
         driver.progress(command.grantId, command.data);
-        return { kind: "done" };
-      case "cancel_answer":
+        return DONE;
+      case "cancel_answer": {
+        const { level, grantId } = command;
         // A handler that stopped says so by its receipt.
-        if (command.level !== "stopped") {
-          await driver.cancelAnswered(command.grantId, command.level);
+        if (level !== "stopped") {
+          await driver.decide((state) => ({
+            // Each answer once: a runner that says it again and again fills no ledger.
+            entry:
+              holds(state, grantId) && state.cancel !== null && !toldSinceCancel(driver, `cancel_${level}`)
+                ? { kind: "cancel_answered", at: context.driver().clock.now(), level }
+                : undefined,
+            answer: undefined,
+          }));
         }
-        return { kind: "done" };
+        return DONE;
+      }
       case "held":
-        return { kind: "held", keep: await driver.held(command) };
-      case "cancel": {
-        const outcome = await driver.cancel(command.mode, command.reason);
-        return "refused" in outcome
-          ? { kind: "refused", code: "not_cancellable", message: outcome.refused }
-          : viewOf(driver, outcome.answered);
-      }
+        return { kind: "held", keep: await held(driver, command) };
+      case "cancel":
+        return cancel(driver, command);
       case "confirm":
-        return (await driver.confirm(command.decision, command.by))
-          ? viewOf(driver, true)
-          : { kind: "refused", code: "not_awaiting_confirmation", message: `call ${driver.callId} is ${driver.known.kind}` };
-      case "reconcile": {
-        const value =
-          command.resultJson === null
-            ? null
-            : await storeText(context.driver().ledger.blobs, context.driver().ids, driver.callId, inlineText(command.resultJson));
-        return (await driver.reconcile({ outcome: command.outcome, value, by: command.by, note: command.note }))
-          ? viewOf(driver, true)
-          : { kind: "refused", code: "not_reconcilable", message: `call ${driver.callId} is ${driver.known.kind}` };
-      }
+        return confirm(driver, command);
+      case "reconcile":
+        return reconcile(driver, command);
+      case "verify":
+        await driver.verify();
+        return DONE;
       case "view":
+        await proven(driver);
         return viewOf(driver, true);
       case "events":
+        await proven(driver);
         return events(driver, command.afterSeq, command.waitMs, context.driver());
     }
   };
+}
+
+function toldSinceCancel(driver: CallDriver, event: EventName): boolean {
+  const asked = driver.events.findLast((each) => each.event === "cancel_requested")?.seq ?? 0;
+  return driver.events.some((each) => each.event === event && each.seq > asked);
 }
 
 function concerns(driver: CallDriver, runner: RunnerRef): boolean {
@@ -86,11 +268,23 @@ function concerns(driver: CallDriver, runner: RunnerRef): boolean {
 
 async function events(driver: CallDriver, afterSeq: number, waitMs: number, context: DriverContext): Promise<DriverAnswer> {
   const after = () => driver.events.filter((event) => event.seq > afterSeq);
-  const isOver = () => (SETTLED_STATES as readonly string[]).includes(driver.known.kind);
+  const isOver = () => isSettledState(driver.known);
   if (after().length === 0 && !isOver() && waitMs > 0) {
-    await changed(driver, waitMs, context, () => after().length > 0 || isOver() || !driver.drives);
+    const driven = driver.drives;
+    await changed(driver, waitMs, context, () => after().length > 0 || isOver() || (driven && !driver.drives));
   }
-  return { kind: "events", events: after().map((event) => eventView(driver.callId, event)), settled: isOver(), state: driver.known.kind };
+  const views: CallEventView[] = [];
+  const all = after();
+  let bytes = 0;
+  for (const event of all) {
+    const view = eventView(driver.callId, event);
+    bytes += Buffer.byteLength(JSON.stringify(view));
+    if (views.length > 0 && bytes > EVENTS_BYTES_MAX) {
+      break;
+    }
+    views.push(view);
+  }
+  return { kind: "events", events: views, more: views.length < all.length, settled: isOver(), state: driver.known.kind };
 }
 
 /** Resolves when `until` holds after a change of the driver, or after `waitMs`. */

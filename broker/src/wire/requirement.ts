@@ -30,6 +30,20 @@ export function handlerKeyOf(requirement: Requirement): string {
   return handlerKey(requirement.application, requirement.binding, requirement.tool, requirement.version);
 }
 
+/** Key of the runners that can take a call, and of the calls that wait for the same runners: a handler and a subject. */
+export function laneKey(handler: string, subject: string | null): string {
+  return subject === null ? handler : `${handler}\n${subject}`;
+}
+
+export function laneKeyOf(requirement: Requirement): string {
+  return laneKey(handlerKeyOf(requirement), requirement.subject);
+}
+
+/** Key of the runners of one binding that act for the same subject. */
+export function placeKey(application: string, binding: string, subject: string | null): string {
+  return subject === null ? `${application}\n${binding}` : `${application}\n${binding}\n${subject}`;
+}
+
 /** A bus token for a handler key: names may hold characters that a subject cannot. */
 export function handlerToken(key: string): string {
   return createHash("sha256").update(key).digest("hex").slice(0, 32);

@@ -2,10 +2,11 @@
  * Sessions of runners on this broker: hello to close, over whatever channel.
  *
  * Invariants: no frame counts before an accepted hello; a session of a runner id is superseded by the next one, whose
- * epoch an arbiter gave (B2); a receipt is acknowledged only with the disposition of the append that it caused (G5);
- * pings are driven by one timer wheel and spread by each session's own start.
+ * epoch an arbiter gave (B2); a receipt is acknowledged only with the disposition of the append that it caused (G5); a grant
+ * is sent once, on the session and for the claim that it was made for, or never (G1); pings are driven by one timer wheel and
+ * spread by each session's own start.
  */
-import { type CloseCode, type Hello, type RunnerFrame, Visibility } from "@toolrunner/proto";
+import { type CloseCode, type HeldGrant, type RunnerFrame, Visibility } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -15,16 +16,25 @@ import type { Dispatcher } from "./dispatcher.js";
 import type { Figures } from "./figures.js";
 import { grantFrame } from "./frames.js";
 import { GrantMemory } from "./grant-memory.js";
-import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
+import { type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import type { LedgerWatch } from "./ledger-watch.js";
+import type { Claim, OfferDesk } from "./offer-desk.js";
 import type { RunnerChannel, RunnerConnection, RunnerSessions } from "./operations.js";
+import { LOCAL_CLAIM } from "./placement.js";
 import { freeSlots, type Session, type SessionRef } from "./session.js";
 import type { FrameHandlers } from "./session-frames.js";
+import { SessionGrants } from "./session-grants.js";
+import { type Greeted, Greetings } from "./session-greeting.js";
+import { decodeSessionRecord, runnerOfKey, sessionKey } from "./session-record.js";
 import type { SessionRegistry } from "./session-registry.js";
+import { SessionWork } from "./session-work.js";
+import { settledWithin } from "./settled-within.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
 /** Unanswered for this many intervals, a ping that was really sent shows that the runner is dead. */
 const PINGS_UNANSWERED_MAX = 3;
+/** How long the end of a broker waits for its sessions to close, when their drain is over. */
+const CLOSE_MS = 500;
 
 export interface SessionsContext extends HandshakeContext {
   readonly brokerId: string;
@@ -36,35 +46,55 @@ export interface SessionsContext extends HandshakeContext {
   readonly registry: SessionRegistry;
   readonly ledgerWatch: LedgerWatch;
   readonly dispatcher: () => Dispatcher;
+  readonly desk: () => OfferDesk;
   readonly frames: () => FrameHandlers;
   /** A development broker asks for the definitions of a runner's tools; undefined: it is none. Told of each binding whose definitions are awaited. */
   readonly definitions: { await(binding: string): () => void } | undefined;
 }
 
-/** What the shared record of a session says to other brokers. */
-interface SessionRecord {
-  readonly brokerId: string;
-  readonly journalId: string;
-}
-
 export class LocalSessions implements RunnerSessions {
-  private records: Registry | undefined;
+  records: Registry | undefined;
   private watching: Subscription | undefined;
   private endpoint: Subscription | undefined;
   private stopping = false;
   private readonly memory = new GrantMemory();
-  private readonly serving = new Set<Promise<void>>();
+  private readonly greetings: Greetings;
+  private readonly serving = new Map<RunnerChannel, Promise<void>>();
 
-  constructor(private readonly context: SessionsContext) {}
+  constructor(private readonly context: SessionsContext) {
+    this.greetings = new Greetings({
+      brokerId: context.brokerId,
+      log: context.log,
+      authenticator: context.authenticator,
+      catalog: context.catalog,
+      registersBindings: context.registersBindings,
+      records: () => this.records,
+      unavailable: () => {
+        if (this.stopping) {
+          return { close: 4501, reason: "the broker is shutting down" };
+        }
+        return context.ledgerWatch.away ? { close: 4503, reason: "the broker cannot reach its ledger" } : undefined;
+      },
+      presentEpoch: (ref) => context.registry.find(ref)?.ref.sessionEpoch ?? 0,
+    });
+  }
 
   async start(): Promise<void> {
     const { bus, brokerId } = this.context;
     this.records = await bus.registry("sessions");
-    this.watching = await this.records.watch((change) => {
+    const watching = await this.records.watch((change) => {
       if (change.kind === "put") {
-        this.supersedeOlder(change.record.key, change.record.revision);
+        const { key, revision } = change.record;
+        this.greetings.sawEpoch(key, revision);
+        const runner = runnerOfKey(key);
+        this.supersede(runner === undefined ? undefined : this.context.registry.find(runner), revision);
       }
     });
+    if (this.stopping) {
+      watching.unsubscribe();
+      return;
+    }
+    this.watching = watching;
     this.endpoint = bus.respond(`broker.${brokerId}.session`, async (payload) => {
       const { ref, command } = JSON.parse(payload) as { ref: SessionRef; command: SessionCommand };
       return JSON.stringify(this.onSession(ref, command));
@@ -76,24 +106,37 @@ export class LocalSessions implements RunnerSessions {
     this.stopping = true;
     for (const session of this.context.registry.all) {
       session.draining = true;
-      session.channel.send({ frame: { $case: "drain", value: { reason: "the broker is shutting down", deadlineMs: drainMs } } });
+      session.channel.send({ frame: { $case: "drain", value: { reason: "the broker is shutting down", deadlineMs: Math.ceil(drainMs) } } });
     }
     if (drainMs > 0) {
       await this.idle(drainMs);
     }
-    this.closeAll(4501, "the broker is shutting down");
-    await Promise.all(this.serving);
+    for (const channel of this.serving.keys()) {
+      // Also those that are still being greeted.
+      channel.close(4501, "the broker is shutting down");
+    }
+    await settledWithin(this.context.timers, Promise.all(this.serving.values()), CLOSE_MS);
+    for (const session of [...this.context.registry.all]) {
+      this.end(session);
+    }
     this.watching?.unsubscribe();
     this.endpoint?.unsubscribe();
   }
 
+  /** Connections that are not over. */
+  get size(): number {
+    return this.serving.size;
+  }
+
   serve(channel: RunnerChannel, connection: RunnerConnection): Promise<void> {
-    const served = this.run(channel, connection).catch((error: unknown) => {
-      this.context.log.error("session_failed", { error: error instanceof Error ? error.message : String(error) });
-      channel.close(4500, "internal");
-    });
-    this.serving.add(served);
-    return served.finally(() => this.serving.delete(served));
+    const served = this.run(channel, connection)
+      .catch((error: unknown) => {
+        this.context.log.error("session_failed", { error: error instanceof Error ? error.message : String(error) });
+        channel.close(4500, "internal");
+      })
+      .finally(() => this.serving.delete(channel));
+    this.serving.set(channel, served);
+    return served;
   }
 
   closeAll(code: CloseCode, reason: string): void {
@@ -104,9 +147,19 @@ export class LocalSessions implements RunnerSessions {
 
   /** Closes the sessions that a revoked key opened. */
   keyRevoked(keyId: string): void {
+    this.greetings.keyRevoked(keyId);
     for (const session of [...this.context.registry.all]) {
       if (session.keyId === keyId) {
         session.channel.close(4401, "the runner key was revoked");
+      }
+    }
+  }
+
+  /** Removes the records of sessions that a broker left behind that is gone. */
+  async forgetSessionsOf(brokerId: string): Promise<void> {
+    for (const { key, value, revision } of (await this.records?.list()) ?? []) {
+      if (decodeSessionRecord(value).brokerId === brokerId) {
+        await this.records?.delete(key, revision);
       }
     }
   }
@@ -133,48 +186,61 @@ export class LocalSessions implements RunnerSessions {
     if (fate !== undefined) {
       return fate === "sent" ? "gone" : "never_sent";
     }
-    if (session === undefined || session.ref.sessionEpoch !== sessionEpoch || session.draining) {
+    const claim = this.claimOf(session, grant);
+    if (session === undefined || claim?.session !== session || session.ref.sessionEpoch !== sessionEpoch || session.draining) {
+      claim?.release();
       this.memory.remember(grant.grantId, "refused");
       return "never_sent";
     }
     const { callId, grantId, fence, driver } = grant;
-    session.grants.set(grantId, { callId, grantId, fence, driver, finished: false, listedFromPing: session.pingNumber + 1 });
-    this.context.dispatcher().endReservation(callId);
-    session.channel.send(grantFrame(grant, session, this.context.figures.leaseMs, this.context.clock.now()));
+    const { figures, clock } = this.context;
+    session.grants.add({ callId, grantId, fence, driver, listedFromPing: session.pingNumber + 1 });
+    claim.release();
+    session.channel.send(grantFrame(grant, session, { leaseMs: figures.leaseMs, nowMs: clock.now(), pongNumber: claim.pongNumber }));
     return "sent";
+  }
+
+  /** The claim that the grant was made for; undefined: there is none, or not any more. */
+  private claimOf(session: Session | undefined, grant: GrantToSend): Claim | undefined {
+    if (grant.offerId === LOCAL_CLAIM) {
+      // Reserved by the placement, which is in this process.
+      return session === undefined ? undefined : { session, pongNumber: session.pongNumber, release: () => undefined };
+    }
+    return grant.offerId === null ? undefined : this.context.desk().take(grant.offerId, grant.callId);
   }
 
   private async run(channel: RunnerChannel, connection: RunnerConnection): Promise<void> {
     const { clock, figures, timers } = this.context;
     const late = timers.after(figures.helloMs, () => channel.close(4408, `no valid hello came within ${figures.helloMs} ms`));
+    let gone = false;
+    const closed = channel.closed.then((close) => {
+      gone = true;
+      return close;
+    });
     let session: Session | undefined;
     let pings: { stop(): void } | undefined;
     try {
       for await (const frame of channel) {
         if (session === undefined) {
-          session = await this.greet(channel, connection, frame);
-          if (session === undefined) {
+          // The hello came; how long it takes to check it is not the runner's doing.
+          late.cancel();
+          const greeted = await this.greetings.greet(channel, connection, frame, () => gone);
+          if (greeted === undefined) {
             return;
           }
-          late.cancel();
+          session = this.sessionFrom(greeted, channel);
           pings = this.ping(session);
-          this.open(session, frame);
+          this.open(session, greeted.hello.held);
           continue;
+        }
+        if (session.work.crowded) {
+          await session.work.room();
         }
         if (session.closed) {
           // Superseded: what it still sends is sent again on the newer session.
           return;
         }
-        if (frame.frame?.$case === "hello") {
-          fault(channel, "hello_expected", "a session has one hello, and it is the first frame");
-          channel.close(4400, "a second hello");
-          return;
-        }
-        const wasFull = freeSlots(session) <= 0;
-        this.context.frames().handle(session, frame.frame);
-        if (freeSlots(session) > 0) {
-          this.context.dispatcher().slotFreed(session, wasFull);
-        }
+        this.take(session, frame);
       }
     } finally {
       late.cancel();
@@ -182,8 +248,8 @@ export class LocalSessions implements RunnerSessions {
       if (session !== undefined) {
         this.end(session);
         session.awaitsDefinitions?.();
-        this.context.dispatcher().sessionRemoved(session);
-        const close = await channel.closed;
+        this.forget(session);
+        const close = await closed;
         this.context.log.info("session_closed", {
           runner_id: session.ref.runnerId,
           binding: session.ref.binding,
@@ -192,46 +258,26 @@ export class LocalSessions implements RunnerSessions {
           by: close.by,
           lasted_ms: Math.round(clock.now() - session.connectedAtMs),
         });
-        await this.records?.delete(recordKey(session.ref), session.ref.sessionEpoch);
       }
     }
   }
 
-  /** Checks the hello and answers it; undefined: refused, and the channel is closed. */
-  private async greet(channel: RunnerChannel, connection: RunnerConnection, first: RunnerFrame): Promise<Session | undefined> {
-    if (first.frame?.$case !== "hello") {
-      this.refuse(channel, "hello_expected", "the first frame of a session is a hello", 4400);
-      return undefined;
+  private take(session: Session, frame: RunnerFrame): void {
+    if (frame.frame?.$case === "hello") {
+      fault(session.channel, "hello_expected", "a session has one hello, and it is the first frame");
+      session.channel.close(4400, "a second hello");
+      return;
     }
-    if (this.stopping) {
-      channel.close(4501, "the broker is shutting down");
-      return undefined;
+    const wasFull = freeSlots(session) <= 0;
+    this.context.frames().handle(session, frame.frame);
+    if (freeSlots(session) > 0) {
+      this.context.dispatcher().slotFreed(session, wasFull);
     }
-    if (this.context.ledgerWatch.away) {
-      channel.close(4503, "the broker cannot reach its ledger");
-      return undefined;
-    }
-    const hello = first.frame.value;
-    const checked = await checkHello(hello, connection, this.context);
-    if (checked.kind === "refused") {
-      this.context.log.warn("session_refused", { code: checked.code, remote_address: connection.remoteAddress });
-      this.refuse(channel, checked.code, checked.message, checked.close);
-      return undefined;
-    }
-    const { application } = checked.principal;
-    const ref = { brokerId: this.context.brokerId, application, binding: hello.binding, runnerId: hello.runnerId };
-    const record: SessionRecord = { brokerId: this.context.brokerId, journalId: hello.journalId };
-    if (this.records === undefined) {
-      throw new Error("sessions are served before the broker started");
-    }
-    const sessionEpoch = await this.records.put(recordKey(ref), JSON.stringify(record));
-    const session = this.sessionFrom({ ...ref, sessionEpoch }, hello, checked, channel);
-    this.supersede(this.context.registry.find(session.ref), sessionEpoch);
-    return session;
   }
 
-  private open(session: Session, frame: RunnerFrame): void {
+  private open(session: Session, held: readonly HeldGrant[]): void {
     const { figures, clock, log, registry } = this.context;
+    this.supersede(registry.find(session.ref), session.ref.sessionEpoch);
     registry.add(session);
     session.awaitsDefinitions = this.context.definitions?.await(session.ref.binding);
     session.channel.send({
@@ -257,12 +303,11 @@ export class LocalSessions implements RunnerSessions {
       handlers: session.handlers.size,
       slots: session.slots,
     });
-    const held = frame.frame?.$case === "hello" ? frame.frame.value.held : [];
-    this.context.frames().held(session, held);
+    this.context.frames().hello(session, held);
     this.context.dispatcher().sessionAdded(session);
   }
 
-  private sessionFrom(ref: SessionRef, hello: Hello, checked: AcceptedHello, channel: RunnerChannel): Session {
+  private sessionFrom({ ref, hello, checked }: Greeted, channel: RunnerChannel): Session {
     const state = hello.instanceState;
     return {
       ref,
@@ -274,15 +319,17 @@ export class LocalSessions implements RunnerSessions {
       sdk: `${hello.sdkName} ${hello.sdkVersion}`.trim(),
       connectedAtMs: this.context.clock.now(),
       handlers: checked.handlers,
-      grants: new Map(),
+      grants: new SessionGrants((grantId) => this.memory.remember(grantId, "sent")),
+      work: new SessionWork(this.context.timers),
       slots: checked.slots,
       reserved: 0,
       visible: state?.visibility !== Visibility.HIDDEN,
       focused: state?.focused ?? false,
-      draining: false,
+      draining: this.stopping,
       closed: false,
       pingNumber: 0,
       pongNumber: 0,
+      relayedPong: undefined,
       declines: 0,
       leftAloneUntilMs: 0,
       awaitsDefinitions: undefined,
@@ -305,8 +352,10 @@ export class LocalSessions implements RunnerSessions {
         session.channel.close(4502, "a ping went unanswered");
         return;
       }
-      session.pingNumber += 1;
-      session.channel.send({ frame: { $case: "ping", value: { number: session.pingNumber, acknowledged: session.pongNumber } } });
+      if (session.relayedPong !== undefined) {
+        session.pingNumber += 1;
+        session.channel.send({ frame: { $case: "ping", value: { number: session.pingNumber, acknowledged: session.relayedPong } } });
+      }
       task = timers.after(figures.pingIntervalMs, () => beat(log));
     }
     return { stop: () => task.cancel() };
@@ -314,18 +363,26 @@ export class LocalSessions implements RunnerSessions {
 
   /** From now on the session takes and gives nothing; what it was sent stays known. Idempotent. */
   private end(session: Session): void {
+    if (session.closed) {
+      return;
+    }
     session.closed = true;
-    for (const grantId of session.grants.keys()) {
+    session.work.end();
+    for (const grantId of session.grants.ids()) {
       this.memory.remember(grantId, "sent");
     }
     this.context.registry.remove(session);
+    this.context.dispatcher().sessionRemoved(session);
   }
 
-  private supersedeOlder(key: string, epoch: number): void {
-    const [application, binding, runnerId] = key.split(".");
-    if (application !== undefined && binding !== undefined && runnerId !== undefined) {
-      this.supersede(this.context.registry.find({ application, binding, runnerId }), epoch);
-    }
+  /** The record goes, unless a newer session wrote it by now. Nobody waits for that. */
+  private forget(session: Session): void {
+    this.records?.delete(sessionKey(session.ref), session.ref.sessionEpoch).catch((error: unknown) =>
+      this.context.log.debug("session_record_not_removed", {
+        runner_id: session.ref.runnerId,
+        error: error instanceof Error ? error.message : String(error),
+      }),
+    );
   }
 
   private supersede(session: Session | undefined, epoch: number): void {
@@ -334,11 +391,6 @@ export class LocalSessions implements RunnerSessions {
     }
     this.end(session);
     session.channel.close(4409, "a newer session of the same runner id took over");
-  }
-
-  private refuse(channel: RunnerChannel, code: string, message: string, close: Parameters<typeof channel.close>[0]): void {
-    channel.send({ frame: { $case: "refusal", value: { code, message, supportedVersions: [...PROTOCOL_VERSIONS], retryAfterMs: 0 } } });
-    channel.close(close, message.slice(0, 120));
   }
 
   private idle(withinMs: number): Promise<void> {
@@ -360,9 +412,4 @@ export class LocalSessions implements RunnerSessions {
 
 function fault(channel: RunnerChannel, code: string, message: string): void {
   channel.send({ frame: { $case: "protocolFault", value: { code, message, callId: "" } } });
-}
-
-/** A registry key of its own for each runner: ids are checked for what a key can hold. */
-function recordKey(ref: { readonly application: string; readonly binding: string; readonly runnerId: string }): string {
-  return `${ref.application}.${ref.binding}.${ref.runnerId}`;
 }

@@ -1,31 +1,36 @@
-/** What each frame of a runner leads to. Frames of one session are handled in order; what they start goes on beside. */
+/**
+ * What each frame of a runner leads to. Frames of one session are handled in order; what they start goes on beside, in the order
+ * of the frames as far as one grant is concerned.
+ */
 import {
   CancelLevel,
   DeclineReason,
   type HeldGrant,
   type Pong,
   type Progress,
-  type Receipt,
   type RevokeAnswer,
   type RunnerFrame,
   Visibility,
 } from "@toolrunner/proto";
 import { BrokerError } from "../domain/broker-error.js";
-import { backOffMs } from "../domain/call/decide.js";
-import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { ERROR_MESSAGE_CHARACTERS_MAX, PROGRESS_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { CatalogOperations, Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { BlobStore } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
-import { CallNotFound, type CallRouter } from "./call-router.js";
-import type { DriverAnswer, DriverCommand, ReceiptDispositionName, RunnerRef } from "./commands.js";
+import type { CallRouter } from "./call-router.js";
+import type { DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
-import { cut, inlineText, phaseName, receiptAckFrame, receiptFacts } from "./frames.js";
+import { cut, isTime, phaseName } from "./frames.js";
+import { ReceiptDelivery } from "./receipt-delivery.js";
+import { fault, isId, logged, RunnerAsks, runnerOf } from "./runner-asks.js";
+import { readRunnerJson } from "./runner-json.js";
+import { RunnerReports } from "./runner-reports.js";
 import type { Session } from "./session.js";
-import { storeText } from "./stored-text.js";
-import type { TimerWheel } from "./timer-wheel.js";
 import { toolFields } from "./tool-definitions.js";
+
+/** News of one grant that waits for its turn; more of it is dropped (X6). */
+const NEWS_WAITING_MAX = 64;
 
 export interface FrameContext {
   readonly router: CallRouter;
@@ -35,11 +40,21 @@ export interface FrameContext {
   readonly clock: Clock;
   readonly ids: IdSource;
   readonly log: Log;
-  readonly timers: TimerWheel;
 }
 
 export class FrameHandlers {
-  constructor(private readonly context: FrameContext) {}
+  private readonly asks: RunnerAsks;
+  private readonly receipts: ReceiptDelivery;
+  private readonly reports: RunnerReports;
+
+  constructor(private readonly context: FrameContext) {
+    this.asks = new RunnerAsks(context);
+    this.receipts = new ReceiptDelivery({ asks: this.asks, blobs: context.blobs, ids: context.ids });
+    this.reports = new RunnerReports({
+      asks: this.asks,
+      slotFreed: (session, wasFull) => context.dispatcher.slotFreed(session, wasFull),
+    });
+  }
 
   handle(session: Session, frame: RunnerFrame["frame"]): void {
     switch (frame?.$case) {
@@ -49,24 +64,17 @@ export class FrameHandlers {
       case "decline":
         this.decline(session, frame.value.callId, frame.value.grantId, frame.value.reason, frame.value.message);
         return;
-      case "started":
-        this.tell(
-          session,
-          frame.value.callId,
-          {
-            op: "started",
-            runner: runnerOf(session),
-            grantId: frame.value.grantId,
-            atMs: frame.value.atUnixMs || this.context.clock.now(),
-          },
-          frame.value.grantId,
-        );
+      case "started": {
+        const { callId, grantId, atUnixMs } = frame.value;
+        const atMs = isTime(atUnixMs) ? atUnixMs : this.context.clock.now();
+        this.tell(session, callId, { op: "started", runner: runnerOf(session), grantId, atMs });
         return;
+      }
       case "progress":
         this.progress(session, frame.value);
         return;
       case "receipt":
-        this.receipt(session, frame.value);
+        this.receipts.take(session, frame.value);
         return;
       case "pong":
         this.pong(session, frame.value);
@@ -90,278 +98,142 @@ export class FrameHandlers {
       case "protocolFault":
         this.context.log.warn("runner_refused_frame", {
           runner_id: session.ref.runnerId,
-          code: frame.value.code,
-          call_id: frame.value.callId,
+          code: logged(frame.value.code),
+          call_id: logged(frame.value.callId),
         });
         return;
       default:
-        this.fault(session, "frame_unknown", "this broker does not know this kind of frame", "");
+        fault(session, "frame_unknown", "this broker does not know this kind of frame", "");
     }
   }
 
-  /** The grants that a runner lists in its hello or in the answer to a ping: what counts is kept, the rest is revoked. */
-  held(session: Session, grants: readonly HeldGrant[]): void {
-    for (const grant of grants) {
-      const phase = phaseName(grant.phase);
-      if (phase === undefined) {
-        this.fault(session, "frame_invalid", `held grant ${grant.grantId}: phase is not set`, grant.callId);
-        continue;
-      }
-      const known = session.grants.get(grant.grantId);
-      const listed = known ?? {
-        callId: grant.callId,
-        grantId: grant.grantId,
-        fence: grant.fence,
-        driver: undefined,
-        finished: phase !== "running",
-        listedFromPing: 0,
-      };
-      if (phase === "finished") {
-        // Its receipt is on its way and says all.
-        listed.finished = true;
-        session.grants.set(grant.grantId, listed);
-        continue;
-      }
-      session.grants.set(grant.grantId, listed);
-      this.ask(
-        session,
-        grant.callId,
-        { op: "held", runner: runnerOf(session), grantId: grant.grantId, phase, session: session.ref },
-        listed.driver,
-      )
-        .then((answer) => {
-          if (answer?.kind === "held" && answer.keep) {
-            return;
-          }
-          session.grants.delete(grant.grantId);
-          if (answer !== undefined && phase === "running") {
-            this.revoke(session, grant.callId, grant.grantId, grant.fence, "the grant counts no longer");
-          }
-        })
-        .catch((error: unknown) => this.failed(session, grant.callId, "held", error));
-    }
+  /** What the hello says about grants. */
+  hello(session: Session, held: readonly HeldGrant[]): void {
+    this.reports.hello(session, held);
   }
 
   private decline(session: Session, callId: string, grantId: string, reason: DeclineReason, message: string): void {
     const name = reason === DeclineReason.UNAVAILABLE ? "unavailable" : reason === DeclineReason.FORBIDDEN ? "forbidden" : undefined;
     if (name === undefined) {
-      this.fault(session, "frame_invalid", "decline: reason is not set", callId);
+      fault(session, "frame_invalid", "decline: reason is not set", callId);
       return;
     }
     if (name === "unavailable") {
       this.context.dispatcher.declined(session);
     }
-    const driver = session.grants.get(grantId)?.driver;
+    const said = cut(message, ERROR_MESSAGE_CHARACTERS_MAX);
+    this.tell(session, callId, { op: "decline", runner: runnerOf(session), grantId, reason: name, message: said }, said.length);
     session.grants.delete(grantId);
-    this.ask(
-      session,
-      callId,
-      { op: "decline", runner: runnerOf(session), grantId, reason: name, message: cut(message, ERROR_MESSAGE_CHARACTERS_MAX) },
-      driver,
-    ).catch((error: unknown) => this.failed(session, callId, "decline", error));
   }
 
   private progress(session: Session, progress: Progress): void {
-    const bytes = Buffer.byteLength(progress.text) + Buffer.byteLength(progress.dataJson);
+    const { callId, grantId, text, percentage, dataJson } = progress;
+    if (session.work.depth(grantId) >= NEWS_WAITING_MAX) {
+      return;
+    }
+    const bytes = Buffer.byteLength(text) + Buffer.byteLength(dataJson);
     if (bytes > PROGRESS_BYTES_MAX) {
-      this.fault(
-        session,
-        "frame_invalid",
-        `progress: ${bytes} bytes, over the limit of ${PROGRESS_BYTES_MAX}; it was dropped`,
-        progress.callId,
-      );
+      const message = `progress: ${bytes} bytes, over the limit of ${PROGRESS_BYTES_MAX}; it was dropped`;
+      fault(session, "frame_invalid", message, callId);
       return;
     }
-    const data = progress.dataJson === "" ? undefined : parsed(progress.dataJson);
-    if (data !== undefined && "fault" in data) {
-      this.fault(session, "frame_invalid", "progress: data_json is not JSON; it was dropped", progress.callId);
+    if (percentage !== undefined && !(percentage >= 0 && percentage <= 100)) {
+      fault(session, "frame_invalid", "progress: percentage is not between 0 and 100; it was dropped", callId);
       return;
     }
-    const fields: Record<string, Json> = {
-      ...(progress.text === "" ? {} : { text: progress.text }),
-      ...(progress.percentage === undefined ? {} : { percentage: progress.percentage }),
-      ...(data === undefined ? {} : { data: data.json }),
+    const read = dataJson === "" ? undefined : readRunnerJson(dataJson);
+    if (read !== undefined && read.kind !== "json") {
+      const what = read.kind === "not_json" ? "not JSON" : "nested too deep";
+      fault(session, "frame_invalid", `progress: data_json is ${what}; it was dropped`, callId);
+      return;
+    }
+    const data: Record<string, Json> = {
+      ...(text === "" ? {} : { text }),
+      ...(percentage === undefined ? {} : { percentage }),
+      ...(read === undefined ? {} : { data: read.json }),
     };
-    this.tell(
-      session,
-      progress.callId,
-      { op: "progress", runner: runnerOf(session), grantId: progress.grantId, data: fields },
-      progress.grantId,
-    );
+    this.tell(session, callId, { op: "progress", runner: runnerOf(session), grantId, data }, text.length + dataJson.length);
   }
 
-  private receipt(session: Session, receipt: Receipt): void {
-    const read = receiptFacts(receipt, session.ref.runnerId);
-    if (typeof read === "string") {
-      this.fault(session, "frame_invalid", `receipt: ${read}`, receipt.callId);
+  private pong(session: Session, { number, held }: Pong): void {
+    if (number > session.pingNumber) {
+      fault(session, "frame_invalid", `pong: answers ping ${number}, and the newest was ${session.pingNumber}`, "");
       return;
     }
-    if (read.json !== null && "fault" in parsed(read.json)) {
-      this.fault(session, "frame_invalid", "receipt: the result is not JSON", receipt.callId);
+    if (number <= session.pongNumber) {
+      // A ping is answered once.
       return;
     }
-    session.declines = 0;
-    const known = session.grants.get(receipt.grantId);
-    if (known !== undefined) {
-      known.finished = true;
-    }
-    this.deliver(session, receipt.callId, read, known?.driver).catch((error: unknown) =>
-      this.failed(session, receipt.callId, "receipt", error),
-    );
-  }
-
-  /** Repeated until the receipt has its disposition or the session is over: the runner then sends it again elsewhere. */
-  private async deliver(
-    session: Session,
-    callId: string,
-    read: { readonly facts: Omit<ReceiptEntryFacts, "value">; readonly json: string | null },
-    hint: string | undefined,
-  ): Promise<void> {
-    const value = read.json === null ? null : await storeText(this.context.blobs, this.context.ids, callId, inlineText(read.json));
-    const command: DriverCommand = { op: "receipt", runner: runnerOf(session), receipt: { ...read.facts, value } };
-    for (let tries = 1; !session.closed; tries += 1) {
-      const disposition = await this.dispositionOf(session, callId, command, hint);
-      if (disposition !== undefined) {
-        session.grants.delete(read.facts.grantId);
-        session.channel.send(receiptAckFrame(callId, read.facts.grantId, disposition));
-        return;
-      }
-      await new Promise<void>((resolve) => this.context.timers.after(backOffMs(tries, this.context.ids.random()), resolve));
-    }
-  }
-
-  private async dispositionOf(
-    session: Session,
-    callId: string,
-    command: DriverCommand,
-    hint: string | undefined,
-  ): Promise<ReceiptDispositionName | undefined> {
-    try {
-      const answer = await this.context.router.command(callId, command, hint);
-      return answer.kind === "disposition" ? answer.disposition : undefined;
-    } catch (error) {
-      if (error instanceof CallNotFound) {
-        // Nothing is stored of this call: it was removed after its time, or it is not of this ledger.
-        return "expired";
-      }
-      this.failed(session, callId, "receipt", error);
-      return undefined;
-    }
-  }
-
-  private pong(session: Session, pong: Pong): void {
-    if (pong.number > session.pingNumber) {
-      this.fault(session, "frame_invalid", `pong: answers ping ${pong.number}, and the newest was ${session.pingNumber}`, "");
-      return;
-    }
-    session.pongNumber = Math.max(session.pongNumber, pong.number);
-    const listed = new Set(pong.held.map((grant) => grant.grantId));
-    this.held(session, pong.held);
-    for (const grant of session.grants.values()) {
-      if (!listed.has(grant.grantId) && !grant.finished && grant.listedFromPing <= pong.number && grant.listedFromPing > 0) {
-        // The runner should have it and does not say so: ask, and let it refuse the grant for good if it never came.
-        this.revoke(session, grant.callId, grant.grantId, grant.fence, "the grant was not listed");
-      }
-    }
+    session.pongNumber = number;
+    this.reports.pong(session, number, held);
   }
 
   private cancelAnswer(session: Session, callId: string, grantId: string, level: CancelLevel): void {
-    const name =
-      level === CancelLevel.DELIVERED
-        ? "delivered"
-        : level === CancelLevel.STOPPED
-          ? "stopped"
-          : level === CancelLevel.IGNORED
-            ? "ignored"
-            : undefined;
+    const name = CANCEL_LEVELS[level];
     if (name === undefined) {
-      this.fault(session, "frame_invalid", "cancel_answer: level is not set", callId);
+      fault(session, "frame_invalid", "cancel_answer: level is not set", callId);
       return;
     }
-    this.tell(session, callId, { op: "cancel_answer", runner: runnerOf(session), grantId, level: name }, grantId);
+    this.tell(session, callId, { op: "cancel_answer", runner: runnerOf(session), grantId, level: name });
   }
 
   /** G1: the answer counts only from the journal that took the grant, which the session's own journal id shows. */
   private revokeAnswer(session: Session, answer: RevokeAnswer): void {
+    const { callId, grantId } = answer;
     const phase = phaseName(answer.phase);
     if (phase === undefined || answer.journalId !== session.journalId) {
-      this.fault(session, "frame_invalid", "revoke_answer: phase and the session's journal_id are needed", answer.callId);
+      fault(session, "frame_invalid", "revoke_answer: phase and the session's journal_id are needed", callId);
       return;
     }
-    const driver = session.grants.get(answer.grantId)?.driver;
+    this.tell(session, callId, { op: "held", runner: runnerOf(session), grantId, phase, session: session.ref });
     if (phase !== "finished") {
-      session.grants.delete(answer.grantId);
+      session.grants.delete(grantId);
     }
-    this.ask(
-      session,
-      answer.callId,
-      { op: "held", runner: runnerOf(session), grantId: answer.grantId, phase, session: session.ref },
-      driver,
-    ).catch((error: unknown) => this.failed(session, answer.callId, "revoke_answer", error));
   }
 
   private mergeDefinitions(session: Session, tools: readonly unknown[]): void {
     const { binding, application } = session.ref;
-    this.context.catalog
-      .mergeTools(application, binding, tools)
-      .catch((error: unknown) => {
+    if (session.awaitsDefinitions === undefined) {
+      // Outside development a catalog is changed by who may change it, and a runner may not.
+      fault(session, "frame_invalid", "tool_definitions: this broker did not ask for them", "");
+      return;
+    }
+    session.work.beside(async () => {
+      try {
+        await this.context.catalog.mergeTools(application, binding, tools);
+      } catch (error) {
         const message = error instanceof BrokerError ? error.message : "the definitions could not be stored";
         this.context.log.warn("tool_definitions_refused", {
           runner_id: session.ref.runnerId,
           binding,
           error: error instanceof Error ? error.message : String(error),
         });
-        this.fault(session, error instanceof BrokerError ? error.code : "internal", message, "");
-      })
-      .finally(() => session.awaitsDefinitions?.())
-      .catch((error: unknown) => this.failed(session, "", "tool_definitions", error));
-  }
-
-  private revoke(session: Session, callId: string, grantId: string, fence: number, reason: string): void {
-    session.channel.send({ frame: { $case: "revoke", value: { callId, grantId, fence, reason } } });
-  }
-
-  private tell(session: Session, callId: string, command: DriverCommand, grantId: string): void {
-    this.ask(session, callId, command, session.grants.get(grantId)?.driver).catch((error: unknown) =>
-      this.failed(session, callId, command.op, error),
-    );
-  }
-
-  /** `undefined`: there is no such call any more. */
-  private async ask(session: Session, callId: string, command: DriverCommand, hint: string | undefined): Promise<DriverAnswer | undefined> {
-    try {
-      return await this.context.router.command(callId, command, hint);
-    } catch (error) {
-      if (error instanceof CallNotFound) {
-        this.context.log.warn("frame_for_unknown_call", { runner_id: session.ref.runnerId, call_id: callId, op: command.op });
-        return undefined;
+        fault(session, error instanceof BrokerError ? error.code : "internal", message, "");
+      } finally {
+        session.awaitsDefinitions?.();
       }
-      throw error;
-    }
-  }
-
-  private failed(session: Session, callId: string, what: string, error: unknown): void {
-    this.context.log.error("frame_failed", {
-      runner_id: session.ref.runnerId,
-      call_id: callId,
-      what,
-      error: error instanceof Error ? error.message : String(error),
     });
   }
 
-  private fault(session: Session, code: string, message: string, callId: string): void {
-    session.channel.send({ frame: { $case: "protocolFault", value: { code, message, callId } } });
+  /** Brings it to the driver after what the same grant's earlier frames said. `characters`: what it holds besides ids. */
+  private tell(session: Session, callId: string, command: DriverCommand & { readonly grantId: string }, characters = 0): void {
+    if (!isId(callId) || !isId(command.grantId)) {
+      fault(session, "frame_invalid", `${command.op}: call_id and grant_id are needed, as the grant named them`, callId);
+      return;
+    }
+    const hint = session.grants.get(command.grantId) ?? { driver: undefined };
+    session.work.inOrder(command.grantId, characters, async () => {
+      try {
+        await this.asks.ask(session, callId, command, hint);
+      } catch (error) {
+        this.asks.failed(session, callId, command.op, error);
+      }
+    });
   }
 }
 
-function parsed(json: string): { readonly json: Json } | { readonly fault: true } {
-  try {
-    return { json: JSON.parse(json) as Json };
-  } catch {
-    return { fault: true };
-  }
-}
-
-function runnerOf(session: Session): RunnerRef {
-  return { application: session.ref.application, binding: session.ref.binding, subject: session.subject, journalId: session.journalId };
-}
+const CANCEL_LEVELS: Partial<Record<CancelLevel, "delivered" | "stopped" | "ignored">> = {
+  [CancelLevel.DELIVERED]: "delivered",
+  [CancelLevel.STOPPED]: "stopped",
+  [CancelLevel.IGNORED]: "ignored",
+};

@@ -1,8 +1,12 @@
 import { createMemoryChannelPair } from "@toolrunner/proto";
 import { describe, expect, it } from "vitest";
+import { systemClock } from "../app/system.js";
 import { handlerKey, type Requirement } from "./requirement.js";
 import { freeSlots, type Session } from "./session.js";
+import { SessionGrants } from "./session-grants.js";
 import { SessionRegistry } from "./session-registry.js";
+import { SessionWork } from "./session-work.js";
+import { createTimerWheel } from "./timer-wheel.js";
 
 function session(runnerId: string, more: Partial<Session> & { readonly tools?: readonly string[] } = {}): Session {
   const { tools = ["echo"], ...rest } = more;
@@ -21,7 +25,8 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
         { tool, version: "1", idempotent: false, cancellable: false, readOnly: false },
       ]),
     ),
-    grants: new Map(),
+    grants: new SessionGrants(() => undefined),
+    work: new SessionWork(createTimerWheel(systemClock, () => undefined)),
     slots: 2,
     reserved: 0,
     visible: true,
@@ -30,6 +35,7 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
     closed: false,
     pingNumber: 0,
     pongNumber: 0,
+    relayedPong: undefined,
     declines: 0,
     leftAloneUntilMs: 0,
     awaitsDefinitions: undefined,
@@ -88,7 +94,7 @@ describe("the choice of a runner", () => {
     const one = session("one");
     const registry = registryOf(one);
     const reservation = registry.reserve(NEED, 0);
-    one.grants.set("g", { callId: "c", grantId: "g", fence: 1, driver: "d", finished: false, listedFromPing: 1 });
+    one.grants.add({ callId: "c", grantId: "g", fence: 1, driver: "d", listedFromPing: 1 });
     expect(freeSlots(one)).toBe(0);
     expect(registry.reserve(NEED, 0)).toBeUndefined();
     expect(registry.whyNot(NEED)).toBe("capacity");
@@ -121,6 +127,7 @@ describe("the choice of a runner", () => {
     expect(registry.find(newer.ref)).toBe(newer);
     registry.remove(newer);
     expect(registry.size).toBe(0);
-    expect(registry.has(handlerKey("default", "shop", "echo", "1"))).toBe(false);
+    expect(registry.reserve(NEED, 0)).toBeUndefined();
+    expect(registry.whyNot(NEED)).toBe("runner");
   });
 });

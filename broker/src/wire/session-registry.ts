@@ -5,7 +5,7 @@
  * each take one slot, so a runner never gets more than it claimed.
  */
 import type { WaitingFor } from "../domain/call-view.js";
-import { handlerKeyOf, type Requirement } from "./requirement.js";
+import { laneKey, laneKeyOf, placeKey, type Requirement } from "./requirement.js";
 import { freeSlots, type Session, slotsInUse } from "./session.js";
 
 /** A claim that is kept for one call until it is granted or released. */
@@ -16,9 +16,11 @@ export interface Reservation {
 }
 
 export class SessionRegistry {
-  private readonly byHandler = new Map<string, Set<Session>>();
+  /** By handler and subject: what one call could go to, however many others are connected. */
+  private readonly byLane = new Map<string, Set<Session>>();
   private readonly byRunner = new Map<string, Session>();
-  private readonly byBinding = new Map<string, Set<Session>>();
+  /** By binding and subject. */
+  private readonly byPlace = new Map<string, Set<Session>>();
 
   get all(): IterableIterator<Session> {
     return this.byRunner.values();
@@ -30,9 +32,9 @@ export class SessionRegistry {
 
   add(session: Session): void {
     this.byRunner.set(runnerKey(session.ref), session);
-    addTo(this.byBinding, bindingKey(session.ref.application, session.ref.binding), session);
+    addTo(this.byPlace, placeOf(session), session);
     for (const key of session.handlers.keys()) {
-      addTo(this.byHandler, key, session);
+      addTo(this.byLane, laneOf(key, session), session);
     }
   }
 
@@ -40,9 +42,9 @@ export class SessionRegistry {
     if (this.byRunner.get(runnerKey(session.ref)) === session) {
       this.byRunner.delete(runnerKey(session.ref));
     }
-    removeFrom(this.byBinding, bindingKey(session.ref.application, session.ref.binding), session);
+    removeFrom(this.byPlace, placeOf(session), session);
     for (const key of session.handlers.keys()) {
-      removeFrom(this.byHandler, key, session);
+      removeFrom(this.byLane, laneOf(key, session), session);
     }
   }
 
@@ -51,16 +53,12 @@ export class SessionRegistry {
     return this.byRunner.get(runnerKey(runner));
   }
 
-  has(handler: string): boolean {
-    return this.byHandler.has(handler);
-  }
-
   /**
    * Reserves one slot of the best session: visible before hidden, focused before not, then least loaded, then longest unused.
    * `nowMs` is monotonic: a runner that just declined is left alone for a while.
    */
   reserve(requirement: Requirement, nowMs: number): Reservation | undefined {
-    const candidates = this.byHandler.get(handlerKeyOf(requirement));
+    const candidates = this.byLane.get(laneKeyOf(requirement));
     if (candidates === undefined) {
       return undefined;
     }
@@ -72,7 +70,8 @@ export class SessionRegistry {
       if (best === undefined || compare(session, best) < 0) {
         best = session;
       }
-      if (slotsInUse(best) === 0 && best.visible && best.focused) {
+      if (slotsInUse(best) === 0 && best.visible && (best.focused || best.bindingKind === "backend")) {
+        // There is no better one.
         break;
       }
     }
@@ -87,12 +86,11 @@ export class SessionRegistry {
 
   /** Why no session takes a call now. */
   whyNot(requirement: Requirement): WaitingFor {
-    const connected = this.byBinding.get(bindingKey(requirement.application, requirement.binding));
-    if (connected === undefined || ![...connected].some((session) => serves(session, requirement))) {
+    const { application, binding, subject } = requirement;
+    if (!this.byPlace.has(placeKey(application, binding, subject))) {
       return "runner";
     }
-    const handlers = this.byHandler.get(handlerKeyOf(requirement));
-    return handlers !== undefined && [...handlers].some((session) => serves(session, requirement)) ? "capacity" : "handler";
+    return this.byLane.has(laneKeyOf(requirement)) ? "capacity" : "handler";
   }
 }
 
@@ -117,16 +115,25 @@ export function serves(session: Session, requirement: Requirement): boolean {
     : session.subject === requirement.subject && requirement.subject !== null;
 }
 
+/** Handlers of a backend serve calls of all subjects, those elsewhere only their session's. */
+function laneOf(handler: string, session: Session): string {
+  return laneKey(handler, servedSubject(session));
+}
+
+function placeOf(session: Session): string {
+  return placeKey(session.ref.application, session.ref.binding, servedSubject(session));
+}
+
+function servedSubject(session: Session): string | null {
+  return session.bindingKind === "backend" ? null : (session.subject ?? "");
+}
+
 function compare(a: Session, b: Session): number {
   return Number(b.visible) - Number(a.visible) || Number(b.focused) - Number(a.focused) || slotsInUse(a) - slotsInUse(b);
 }
 
 function runnerKey(runner: { readonly application: string; readonly binding: string; readonly runnerId: string }): string {
   return `${runner.application}\n${runner.binding}\n${runner.runnerId}`;
-}
-
-function bindingKey(application: string, binding: string): string {
-  return `${application}\n${binding}`;
 }
 
 function addTo(index: Map<string, Set<Session>>, key: string, session: Session): void {

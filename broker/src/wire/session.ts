@@ -1,6 +1,8 @@
 /** One connected runner as this broker sees it: its claim, its handlers, and the grants it was sent. */
 import type { BrokerFrame, FrameChannel, HandlerDeclaration, RunnerFrame } from "@toolrunner/proto";
 import type { BindingKind } from "../domain/ports/catalog.js";
+import type { SessionGrants } from "./session-grants.js";
+import type { SessionWork } from "./session-work.js";
 
 /** Names one session for other brokers. */
 export interface SessionRef {
@@ -9,19 +11,6 @@ export interface SessionRef {
   readonly binding: string;
   readonly runnerId: string;
   readonly sessionEpoch: number;
-}
-
-/** A grant that was sent on this session or that the runner reported. */
-export interface SessionGrant {
-  readonly callId: string;
-  readonly grantId: string;
-  readonly fence: number;
-  /** Where the driver was last reached; undefined: find it by the ledger. */
-  driver: string | undefined;
-  /** The handler ended: the receipt came, its disposition did not yet. */
-  finished: boolean;
-  /** The first ping whose answer must list the grant: it was sent after the grant. */
-  readonly listedFromPing: number;
 }
 
 export interface Session {
@@ -36,7 +25,9 @@ export interface Session {
   readonly connectedAtMs: number;
   /** By {@link handlerKey}. */
   readonly handlers: ReadonlyMap<string, HandlerDeclaration>;
-  readonly grants: Map<string, SessionGrant>;
+  readonly grants: SessionGrants;
+  /** What its frames started and is not over. */
+  readonly work: SessionWork;
   slots: number;
   reserved: number;
   visible: boolean;
@@ -47,6 +38,11 @@ export interface Session {
   pingNumber: number;
   /** Number of the newest ping that was answered. */
   pongNumber: number;
+  /**
+   * Number of the newest ping answer that the drivers of all grants in it heard of; 0: the hello; undefined: not even that.
+   * Only such an answer renews leases on the runner's side, so that they end before the drivers' (G3).
+   */
+  relayedPong: number | undefined;
   /** Declines in a row, and until when (monotonic) the runner is left alone for them (B3). */
   declines: number;
   leftAloneUntilMs: number;
@@ -54,15 +50,9 @@ export interface Session {
   awaitsDefinitions: (() => void) | undefined;
 }
 
-/** Grants whose handler may still take up a slot. */
+/** Grants whose handler may still take up a slot, and claims that are reserved. */
 export function slotsInUse(session: Session): number {
-  let used = session.reserved;
-  for (const grant of session.grants.values()) {
-    if (!grant.finished) {
-      used += 1;
-    }
-  }
-  return used;
+  return session.reserved + session.grants.unfinished;
 }
 
 export function freeSlots(session: Session): number {

@@ -1,110 +1,220 @@
 /**
- * Takes over the open calls of brokers that are gone, and at the start those of earlier incarnations of this one.
+ * Takes over the open calls of brokers that are gone, and at the start those of earlier incarnations of this one. The other
+ * way round, finds out which calls others took over from this broker while they thought it gone.
  *
- * The live brokers share the calls out by rendezvous hashing; two that disagree for a moment race on an append, and one wins.
+ * Invariants: the live brokers share the calls out by rendezvous hashing, and what one of them left undone is taken by
+ * whoever still finds it a moment later; two that disagree race on an append, and one wins. Nothing of a broker that answers
+ * is taken.
  */
 import { createHash } from "node:crypto";
 import { isSettledState } from "../domain/call/call-state.js";
+import { type Bus, BusError, type Subscription } from "../domain/ports/bus.js";
+import type { Clock } from "../domain/ports/clock.js";
 import type { Ledger } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
+import type { BrokerPost } from "./broker-post.js";
+import type { CallDriver } from "./call-driver.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverTable } from "./driver-table.js";
+import type { Figures } from "./figures.js";
 import type { Membership } from "./membership.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
 /** Calls that are read and adopted at once. */
 const CONCURRENCY = 32;
-/** What nobody adopted in a sweep, because the brokers disagreed about who lives, is looked at again after this time. */
+/** What nobody adopted in a sweep is looked at again after this time, or after as long as the sweep took. */
 const SWEEP_AGAIN_MS = 2_000;
 
 export class TakeOver {
+  private endpoint: Subscription | undefined;
   private sweeping: Promise<void> = Promise.resolve();
+  private verifying: Promise<void> | undefined;
+  private verifyAgain = false;
   private stopped = false;
 
   constructor(
     private readonly context: {
       readonly ledger: Ledger;
+      readonly bus: Bus;
       readonly membership: Membership;
       readonly table: DriverTable;
       readonly router: CallRouter;
+      readonly post: BrokerPost;
+      readonly clock: Pick<Clock, "monotonic">;
       readonly timers: TimerWheel;
+      readonly figures: Pick<Figures, "driverAnswerMs">;
       readonly log: Log;
     },
   ) {}
 
   /** Resolves after the first sweep: what earlier incarnations left behind is driven again. */
   async start(): Promise<void> {
-    this.context.membership.onGone((brokerId) => this.sweepSoon(brokerId));
-    await this.sweep(undefined);
+    const { membership, bus, post } = this.context;
+    membership.onGone((brokerId) => {
+      this.sweepSoon(brokerId, false);
+      // It may have taken calls over from this broker, and died before it said so.
+      this.verifyAll();
+    });
+    membership.onDoubt(() => this.verifyAll());
+    membership.onBack((brokerId) => {
+      post
+        .ask(brokerId, "verify", "")
+        .catch((error: unknown) => this.failed("verify_not_asked", brokerId, error));
+    });
+    this.endpoint = bus.respond(`broker.${membership.brokerId}.verify`, async () => {
+      this.verifyAll();
+      return "";
+    });
+    this.sweeping = this.sweep(undefined, false);
+    await this.sweeping;
   }
 
-  stop(): Promise<void> {
+  /** Resolves when nothing is taken over any more. */
+  async stop(): Promise<void> {
     this.stopped = true;
-    return this.sweeping;
+    this.endpoint?.unsubscribe();
+    await Promise.all([this.sweeping, this.verifying]);
   }
 
-  private sweepSoon(gone: string): void {
+  private sweepSoon(gone: string | undefined, whoeverFinds: boolean): void {
     this.sweeping = this.sweeping
-      .then(() => this.sweep(gone))
+      .catch(() => undefined)
+      .then(() => this.sweep(gone, whoeverFinds))
       .catch((error: unknown) => {
-        this.context.log.error("take_over_failed", {
-          other_broker_id: gone,
-          error: error instanceof Error ? error.message : String(error),
-        });
-        this.context.timers.after(SWEEP_AGAIN_MS, () => this.sweepSoon(gone));
+        this.failed("take_over_failed", gone ?? "", error);
+        this.context.timers.after(SWEEP_AGAIN_MS, () => this.sweepSoon(gone, whoeverFinds));
       });
   }
 
-  private async sweep(gone: string | undefined): Promise<void> {
-    const owners = new Map<string, number>();
+  private async sweep(gone: string | undefined, whoeverFinds: boolean): Promise<void> {
+    const { ledger, membership, timers, clock, log } = this.context;
+    const startedAt = clock.monotonic();
+    const answers = new Map<string, Promise<boolean>>();
     let adopted = 0;
-    const under = new Set<Promise<void>>();
-    for await (const { callId } of this.context.ledger.openCalls()) {
+    let left = 0;
+    await inParallel(ledger.openCalls(), async ({ callId }) => {
       if (this.stopped) {
         return;
       }
-      const job: Promise<void> = this.look(callId, owners)
-        .then((mine) => {
-          adopted += mine ? 1 : 0;
-        })
-        .finally(() => under.delete(job));
-      under.add(job);
-      if (under.size >= CONCURRENCY) {
-        await Promise.race(under);
-      }
+      const outcome = await this.look(callId, whoeverFinds, answers);
+      adopted += outcome === "adopted" ? 1 : 0;
+      left += outcome === "left" ? 1 : 0;
+    });
+    if (this.stopped) {
+      return;
     }
-    await Promise.all(under);
     if (adopted > 0 || gone !== undefined) {
-      this.context.log.info("take_over_swept", { other_broker_id: gone, adopted, left: gone === undefined ? 0 : (owners.get(gone) ?? 0) });
+      log.info("take_over_swept", { other_broker_id: gone ?? null, adopted, left });
     }
-    if (gone === undefined || this.context.membership.isLive(gone)) {
+    if (left > 0) {
+      timers.after(Math.max(SWEEP_AGAIN_MS, clock.monotonic() - startedAt), () => this.sweepSoon(gone, true));
       return;
     }
-    if ((owners.get(gone) ?? 0) > 0) {
-      this.context.timers.after(SWEEP_AGAIN_MS, () => this.sweepSoon(gone));
-      return;
+    if (gone !== undefined && !membership.isLive(gone)) {
+      await ledger.retire(gone);
     }
-    await this.context.ledger.retire(gone);
   }
 
-  /** Adopts the call when its driver is gone and it falls to this broker; `owners` counts what is left to others. */
-  private async look(callId: string, owners: Map<string, number>): Promise<boolean> {
-    const found = await this.context.router.find(callId);
-    if (found === undefined || isSettledState(found.known) || found.drives) {
-      return false;
+  /** Adopts the call when its driver is gone and it falls to this broker. */
+  private async look(
+    callId: string,
+    whoeverFinds: boolean,
+    answers: Map<string, Promise<boolean>>,
+  ): Promise<"adopted" | "left" | "not concerned"> {
+    const { router, membership } = this.context;
+    const found = await router.find(callId);
+    if (found === undefined || isSettledState(found.known)) {
+      return "not concerned";
     }
     const { driver } = found.known.record;
-    if (driver !== this.context.membership.brokerId && this.context.membership.isLive(driver)) {
-      return false;
+    if (driver === membership.brokerId) {
+      router.attached(found);
+      return "not concerned";
     }
-    if (
-      rendezvous(this.context.membership.live(), callId) === this.context.membership.brokerId &&
-      (await this.context.router.adopt(found))
-    ) {
+    if (membership.isLive(driver)) {
+      return "not concerned";
+    }
+    if (!membership.isGone(driver)) {
+      // Never seen: gone before this broker came, or so new that its heartbeat is on its way.
+      const answer = answers.get(driver) ?? this.answers(driver);
+      answers.set(driver, answer);
+      if (await answer) {
+        return "not concerned";
+      }
+    }
+    const mine = whoeverFinds || rendezvous(membership.live(), callId) === membership.brokerId;
+    return mine && (await router.adopt(found)) ? "adopted" : "left";
+  }
+
+  private async answers(brokerId: string): Promise<boolean> {
+    try {
+      await this.context.bus.request(`broker.${brokerId}.verify`, "", { timeoutMs: this.context.figures.driverAnswerMs });
       return true;
+    } catch (error) {
+      if (error instanceof BusError) {
+        return false;
+      }
+      throw error;
     }
-    owners.set(driver, (owners.get(driver) ?? 0) + 1);
-    return false;
+  }
+
+  /** Looks at each call that this broker thinks it drives; asked for meanwhile, once more. */
+  private verifyAll(): void {
+    if (this.stopped) {
+      return;
+    }
+    if (this.verifying !== undefined) {
+      this.verifyAgain = true;
+      return;
+    }
+    const once = async (): Promise<void> => {
+      do {
+        this.verifyAgain = false;
+        await inParallel([...this.context.table], (driver) => this.verify(driver));
+      } while (this.verifyAgain && !this.stopped);
+    };
+    this.verifying = once()
+      .catch((error: unknown) => {
+        this.failed("verify_failed", "", error);
+        this.context.timers.after(SWEEP_AGAIN_MS, () => this.verifyAll());
+      })
+      .finally(() => {
+        this.verifying = undefined;
+      });
+  }
+
+  private async verify(driver: CallDriver): Promise<void> {
+    if (!this.stopped && (await driver.created)) {
+      await driver.verify();
+    }
+  }
+
+  private failed(event: string, brokerId: string, error: unknown): void {
+    this.context.log.error(event, { other_broker_id: brokerId, error: error instanceof Error ? error.message : String(error) });
+  }
+}
+
+/** {@link CONCURRENCY} jobs at once; the first failure ends it, when the jobs under way are over. */
+async function inParallel<T>(items: Iterable<T> | AsyncIterable<T>, job: (item: T) => Promise<void>): Promise<void> {
+  const under = new Set<Promise<void>>();
+  let failure: { readonly error: unknown } | undefined;
+  for await (const item of items) {
+    const one: Promise<void> = job(item)
+      .catch((error: unknown) => {
+        failure ??= { error };
+      })
+      .finally(() => under.delete(one));
+    under.add(one);
+    if (under.size >= CONCURRENCY) {
+      await Promise.race(under);
+    }
+    if (failure !== undefined) {
+      break;
+    }
+  }
+  await Promise.all(under);
+  if (failure !== undefined) {
+    throw failure.error;
   }
 }
 

@@ -78,7 +78,36 @@ describe("the timer wheel", () => {
       wheel.after(delay, () => ran.push(delay));
     }
     clock.jump(28_800_000 + 40);
+    clock.advance(100);
     expect(ran).toEqual([50, 30_000, 3_600_000, 28_800_000]);
+  });
+
+  it("tells of a stall before anything that is overdue, and lets the sockets be read in between (G3)", () => {
+    const clock = manualClock();
+    const wheel = createTimerWheel(clock, fail);
+    const happened: string[] = [];
+    wheel.onStall((stalledMs) => happened.push(`stall of ${stalledMs}`));
+    wheel.after(500, () => happened.push("overdue"));
+    clock.advance(100);
+    expect(wheel.stalledUntilMs).toBeUndefined();
+    clock.jump(10_000);
+    expect(happened).toEqual([expect.stringMatching(/^stall of (9\d{3}|10000)$/)]);
+    expect(wheel.stalledUntilMs).toBe(clock.monotonic());
+    // What comes in now is read before the task runs.
+    clock.advance(20);
+    expect(happened).toHaveLength(1);
+    clock.advance(60);
+    expect(happened.slice(1)).toEqual(["overdue"]);
+  });
+
+  it("takes no short delay for a stall", () => {
+    const clock = manualClock();
+    const wheel = createTimerWheel(clock, fail);
+    const happened: string[] = [];
+    wheel.onStall(() => happened.push("stall"));
+    wheel.after(10, () => happened.push("task"));
+    clock.jump(900);
+    expect(happened).toEqual(["task"]);
   });
 
   it("runs a task that a task adds, and does not run a cancelled one", () => {

@@ -1,97 +1,131 @@
-/** The queued calls that this broker drives and for which no runner was free, found by what a runner serves; oldest first. */
+/**
+ * The queued calls that this broker drives and for which no runner was free. Calls that the same runners can take lie in one
+ * lane, oldest first; lanes are found by what a runner serves.
+ */
 import type { DrivenCall } from "./driver-context.js";
-import { handlerKeyOf, type Requirement, requirementOf } from "./requirement.js";
+import { handlerKeyOf, laneKey, laneKeyOf, placeKey, type Requirement, requirementOf } from "./requirement.js";
 import type { Session } from "./session.js";
-import { serves } from "./session-registry.js";
 
-interface Waiting {
-  readonly driver: DrivenCall;
+export interface Lane {
+  readonly key: string;
   readonly requirement: Requirement;
-  readonly order: number;
+  /** Oldest first. */
+  readonly calls: ReadonlySet<DrivenCall>;
+}
+
+interface OwnLane extends Lane {
+  readonly calls: Set<DrivenCall>;
 }
 
 export class WaitingCalls {
-  /** By handler key, then by subject (empty: none). */
-  private readonly lanes = new Map<string, Map<string, Set<Waiting>>>();
-  private readonly entries = new Map<DrivenCall, Waiting>();
-  private order = 0;
+  private readonly lanes = new Map<string, OwnLane>();
+  private readonly byPlace = new Map<string, Set<OwnLane>>();
+  private readonly order = new Map<DrivenCall, { readonly lane: OwnLane; readonly number: number }>();
+  private count = 0;
 
   get size(): number {
-    return this.entries.size;
+    return this.order.size;
   }
 
   has(driver: DrivenCall): boolean {
-    return this.entries.has(driver);
+    return this.order.has(driver);
   }
 
-  add(driver: DrivenCall): void {
-    if (this.entries.has(driver)) {
-      return;
+  /** To the end of its lane; a call that waits already keeps its place. */
+  add(driver: DrivenCall): Lane {
+    const present = this.order.get(driver);
+    if (present !== undefined) {
+      return present.lane;
     }
     const requirement = requirementOf(driver.known.record.request);
-    this.order += 1;
-    const waiting: Waiting = { driver, requirement, order: this.order };
-    this.entries.set(driver, waiting);
-    const subjects = getOrAdd(this.lanes, handlerKeyOf(requirement), () => new Map<string, Set<Waiting>>());
-    getOrAdd(subjects, requirement.subject ?? "", () => new Set<Waiting>()).add(waiting);
+    const key = laneKeyOf(requirement);
+    let lane = this.lanes.get(key);
+    if (lane === undefined) {
+      lane = { key, requirement, calls: new Set() };
+      this.lanes.set(key, lane);
+      const place = placeOf(requirement);
+      const neighbours = this.byPlace.get(place) ?? new Set();
+      this.byPlace.set(place, neighbours.add(lane));
+    }
+    this.count += 1;
+    lane.calls.add(driver);
+    this.order.set(driver, { lane, number: this.count });
+    return lane;
   }
 
   remove(driver: DrivenCall): void {
-    const waiting = this.entries.get(driver);
-    if (waiting === undefined) {
+    const lane = this.order.get(driver)?.lane;
+    if (lane === undefined) {
       return;
     }
-    this.entries.delete(driver);
-    const key = handlerKeyOf(waiting.requirement);
-    const subjects = this.lanes.get(key);
-    const subject = waiting.requirement.subject ?? "";
-    const lane = subjects?.get(subject);
-    lane?.delete(waiting);
-    if (lane?.size === 0) {
-      subjects?.delete(subject);
+    this.order.delete(driver);
+    lane.calls.delete(driver);
+    if (lane.calls.size > 0) {
+      return;
     }
-    if (subjects?.size === 0) {
-      this.lanes.delete(key);
-    }
-  }
-
-  /** Is a call waiting for this handler, whatever its subject? */
-  hasFor(handlerKey: string): boolean {
-    return this.lanes.has(handlerKey);
-  }
-
-  /** The calls that wait for this handler. */
-  *of(handlerKey: string): IterableIterator<DrivenCall> {
-    for (const lane of this.lanes.get(handlerKey)?.values() ?? []) {
-      for (const waiting of lane) {
-        yield waiting.driver;
-      }
+    this.lanes.delete(lane.key);
+    const place = placeOf(lane.requirement);
+    const neighbours = this.byPlace.get(place);
+    neighbours?.delete(lane);
+    if (neighbours?.size === 0) {
+      this.byPlace.delete(place);
     }
   }
 
-  /** The call that waits longest and that `session` serves. */
+  /** The calls that wait for the runners that could take this one; undefined: none does. */
+  laneFor(requirement: Requirement): Lane | undefined {
+    return this.lanes.get(laneKeyOf(requirement));
+  }
+
+  lane(key: string): Lane | undefined {
+    return this.lanes.get(key);
+  }
+
+  /** The lanes of one binding and subject, whatever the tool. */
+  lanesAt(place: string): readonly Lane[] {
+    return [...(this.byPlace.get(place) ?? [])];
+  }
+
+  /** The call that waits longest of those that `session` serves. */
   next(session: Session): DrivenCall | undefined {
-    const subject = session.bindingKind === "backend" ? "" : (session.subject ?? "");
-    let oldest: Waiting | undefined;
-    const keys = this.lanes.size < session.handlers.size ? this.lanes.keys() : session.handlers.keys();
-    for (const key of keys) {
-      if (!session.handlers.has(key)) {
-        continue;
-      }
-      const head = this.lanes.get(key)?.get(subject)?.values().next().value;
-      if (head !== undefined && serves(session, head.requirement) && (oldest === undefined || head.order < oldest.order)) {
-        oldest = head;
+    const subject = session.bindingKind === "backend" ? null : session.subject;
+    if (session.bindingKind !== "backend" && subject === null) {
+      return undefined;
+    }
+    let oldest: { readonly driver: DrivenCall; readonly number: number } | undefined;
+    const place = this.byPlace.get(placeKey(session.ref.application, session.ref.binding, subject));
+    if (place === undefined) {
+      return undefined;
+    }
+    for (const lane of served(place, session, (handler) => this.lanes.get(laneKey(handler, subject)))) {
+      const driver = lane.calls.values().next().value;
+      const number = driver === undefined ? undefined : this.order.get(driver)?.number;
+      if (driver !== undefined && number !== undefined && (oldest === undefined || number < oldest.number)) {
+        oldest = { driver, number };
       }
     }
     return oldest?.driver;
   }
 }
 
-function getOrAdd<K, V>(map: Map<K, V>, key: K, make: () => V): V {
-  let value = map.get(key);
-  if (value === undefined) {
-    value = make();
-    map.set(key, value);
+/** The lanes that `session` has handlers for, found from the smaller side. */
+function* served(place: ReadonlySet<OwnLane>, session: Session, find: (handler: string) => OwnLane | undefined): IterableIterator<OwnLane> {
+  if (place.size <= session.handlers.size) {
+    for (const lane of place) {
+      if (session.handlers.has(handlerKeyOf(lane.requirement))) {
+        yield lane;
+      }
+    }
+    return;
   }
-  return value;
+  for (const handler of session.handlers.keys()) {
+    const lane = find(handler);
+    if (lane !== undefined) {
+      yield lane;
+    }
+  }
+}
+
+function placeOf({ application, binding, subject }: Requirement): string {
+  return placeKey(application, binding, subject);
 }

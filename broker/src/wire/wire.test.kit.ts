@@ -132,6 +132,8 @@ export interface ScriptedRunner {
   next(): Promise<Grant>;
   send(frame: RunnerFrame["frame"]): void;
   succeed(grant: Grant, resultJson?: string, digest?: string): void;
+  /** Lists the grant in no ping answer any more. */
+  forget(grant: Grant): void;
   close(): void;
   readonly closed: Promise<{ readonly code: number }>;
 }
@@ -221,6 +223,7 @@ export async function connectRunner(
         },
       });
     },
+    forget: (grant) => void open.delete(grant.grantId),
     close: () => channel.close(1000),
     closed: channel.closed,
   };

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { silentLog } from "../app/logs.js";
+import { LOCAL_CLAIM } from "./placement.js";
 import { AGENT, connectRunner, createSite, type Site, startBroker } from "./wire.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
@@ -64,16 +65,9 @@ describe("one broker", () => {
     const forgetful = await connectRunner(one.wire, { runnerId: "forgetful" });
     const call = await one.wire.calls.create(AGENT, CALL, {});
     const grant = await forgetful.next();
-    // It answers a ping without the grant, then says durably that it never started it.
-    forgetful.send({ $case: "pong", value: { number: 1, held: [] } });
-    await until(
-      "the revoke",
-      () =>
-        forgetful.frames.includes("revoke") ||
-        (forgetful.send({ $case: "pong", value: { number: forgetful.frames.filter((kind) => kind === "ping").length, held: [] } }) ===
-          undefined &&
-          false),
-    );
+    // It answers pings without the grant, then says durably that it never started it.
+    forgetful.forget(grant);
+    await until("the revoke", () => forgetful.frames.includes("revoke"));
     forgetful.send({ $case: "claim", value: { slots: 0 } });
     forgetful.send({
       $case: "revokeAnswer",
@@ -189,6 +183,7 @@ describe("a grant that is asked to be sent again (G1)", () => {
   });
   const grant = (grantId: string) => ({
     driver: "broker_gone",
+    offerId: LOCAL_CLAIM,
     callId: "call_aaaaaaaaaaaaaaaaaaaaaaaaaa",
     grantId,
     fence: 1,

@@ -8,22 +8,32 @@ import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Ledger, Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import { AwaitedDefinitions } from "./awaited-definitions.js";
+import { BrokerPost } from "./broker-post.js";
+import { CallAcceptance } from "./call-acceptance.js";
 import { CallRouter } from "./call-router.js";
 import { CallService, type CallServiceContext } from "./call-service.js";
+import { CallWaits } from "./call-waits.js";
 import { Dispatcher } from "./dispatcher.js";
+import { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
+import { OfferDesk } from "./offer-desk.js";
 import type { CallOperations, RunnerOperations } from "./operations.js";
 import { createPerformer } from "./perform.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
 import { FrameHandlers } from "./session-frames.js";
+import { SessionPost } from "./session-post.js";
 import { SessionRegistry } from "./session-registry.js";
-import { TakeOver } from "./take-over.js";
+import { settledWithin } from "./settled-within.js";
+import { rendezvous, TakeOver } from "./take-over.js";
 import { createTimerWheel } from "./timer-wheel.js";
+
+/** How long the end of a broker waits for take-overs that are under way. */
+const TAKE_OVER_MS = 300;
 
 export interface WireOptions {
   readonly brokerId: string;
@@ -46,11 +56,16 @@ export interface Wire {
   readonly calls: CallOperations;
   readonly runners: RunnerOperations;
   readonly sessions: LocalSessions;
-  /** Resolves when calls of earlier incarnations are driven again. */
+  /** Resolves when calls of earlier incarnations are driven again. Rejects when it was stopped meanwhile, too. */
   start(): Promise<void>;
+  /** What it holds at this moment, by name: for diagnosis. At rest everything but `sessions` and `connections` is 0. */
+  inspect(): Readonly<Record<string, number>>;
   /** Refuses new calls; waits are answered with what is known. */
   beginDrain(): void;
-  /** Lets runners finish for up to `drainMs`, then hands everything to other brokers, or to the next start. */
+  /**
+   * Lets runners finish for up to `drainMs`, then hands everything to other brokers, or to the next start. Takes at most two
+   * seconds longer than that, whatever does not answer. Idempotent; never rejects. Works also on a wire that did not start.
+   */
   stop(drainMs: number): Promise<void>;
 }
 
@@ -60,10 +75,11 @@ export function createWire(options: WireOptions): Wire {
     log.error("timer_failed", { error: error instanceof Error ? error.message : String(error) }),
   );
   const registry = new SessionRegistry();
-  const table = new DriverTable(timers, figures);
+  const table = new DriverTable({ timers, clock, figures });
   const membership = new Membership(brokerId, { bus, clock, log, figures, timers });
   const definitions = options.development ? new AwaitedDefinitions(timers) : undefined;
-  let draining = false;
+  const drain = new Drain();
+  let stopping: Promise<void> | undefined;
   let newest: Version = 0;
 
   // The parts know each other: those that are made later are reached through functions.
@@ -83,8 +99,10 @@ export function createWire(options: WireOptions): Wire {
     definitions,
     ledgerWatch,
     dispatcher: () => dispatcher,
+    desk: () => desk,
     frames: () => frames,
   });
+  const post = new BrokerPost({ bus, ids, figures, timers, membership });
   const dispatcher: Dispatcher = new Dispatcher({
     brokerId,
     bus,
@@ -96,7 +114,26 @@ export function createWire(options: WireOptions): Wire {
     registry,
     table,
     membership,
+    desk: () => desk,
+    post: () => sessionPost,
+  });
+  const desk = new OfferDesk({
+    brokerId,
+    bus,
+    clock,
+    ids,
+    figures,
+    timers,
+    registry,
+    freed: (session) => dispatcher.slotFreed(session, false),
+  });
+  const sessionPost = new SessionPost({
+    brokerId,
+    clock,
+    log,
+    post,
     onSession: (ref, command) => sessions.onSession(ref, command),
+    records: () => sessions.records,
   });
   const driverContext: DriverContext = {
     brokerId,
@@ -110,26 +147,64 @@ export function createWire(options: WireOptions): Wire {
     stored: (version) => {
       newest = Math.max(newest, version);
     },
-
     resultFaults: options.resultFaults,
   };
   const performer = createPerformer({ driver, modelText: options.modelText, whyWaiting: (call) => dispatcher.whyWaiting(call) });
-  const router = new CallRouter({ driver, table, membership, bus, performer, log });
-  const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, timers });
-  const takeOver = new TakeOver({ ledger, membership, table, router, timers, log });
+  const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
+  const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
+  const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
     driver,
-    catalog,
+    acceptance: new CallAcceptance({ driver, catalog, table, dispatcher, definitions }),
     router,
+    waits: new CallWaits({ driver, router, table, drain }),
     table,
-    dispatcher,
-    definitions,
     index: options.index,
     newest: () => newest,
     ledgerWatch,
-    draining: () => draining,
+    drain,
   });
+
+  membership.onGone((gone) => {
+    if (rendezvous(membership.live(), gone) === brokerId) {
+      sessions
+        .forgetSessionsOf(gone)
+        .catch((error: unknown) => log.warn("session_records_not_removed", { other_broker_id: gone, error: String(error) }));
+    }
+  });
+
+  /** Each part that starts is stopped by {@link shutDown}, also when it starts while that runs. */
+  async function step(start: () => Promise<void> | void): Promise<void> {
+    if (stopping !== undefined) {
+      throw new Error("the broker was stopped while it started");
+    }
+    await start();
+  }
+
+  function beginDrain(): void {
+    drain.begin();
+    for (const call of table) {
+      call.wake();
+    }
+  }
+
+  async function shutDown(drainMs: number): Promise<void> {
+    beginDrain();
+    await sessions.stop(drainMs);
+    await settledWithin(timers, takeOver.stop(), TAKE_OVER_MS);
+    await membership.stop();
+    router.stop();
+    directory.stop();
+    dispatcher.stop();
+    desk.stop();
+    post.stop();
+    for (const call of [...table]) {
+      call.abandon();
+    }
+    ledgerWatch.stop();
+    timers.stop();
+  }
 
   return {
     calls,
@@ -138,32 +213,30 @@ export function createWire(options: WireOptions): Wire {
     async start() {
       ledgerWatch.start();
       ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
-      await membership.start();
-      dispatcher.start();
-      router.start();
-      directory.start();
-      await sessions.start();
-      await takeOver.start();
+      await step(() => membership.start());
+      await step(() => dispatcher.start());
+      await step(() => router.start());
+      await step(() => directory.start());
+      await step(() => sessions.start());
+      await step(() => takeOver.start());
+      await step(() => undefined);
     },
-    beginDrain() {
-      draining = true;
-      for (const call of table) {
-        call.wake();
+    inspect() {
+      let reserved = 0;
+      let grants = 0;
+      let work = 0;
+      for (const session of registry.all) {
+        reserved += session.reserved;
+        grants += session.grants.size;
+        work += session.work.size;
       }
+      const waits = dispatcher.inspect();
+      return { drivers: table.size, sessions: registry.size, connections: sessions.size, reserved, grants, work, offers: desk.size, ...waits };
     },
-    async stop(drainMs) {
-      draining = true;
-      await sessions.stop(drainMs);
-      await takeOver.stop();
-      await membership.stop();
-      router.stop();
-      directory.stop();
-      dispatcher.stop();
-      for (const call of [...table]) {
-        call.abandon();
-      }
-      ledgerWatch.stop();
-      timers.stop();
+    beginDrain,
+    stop(drainMs) {
+      stopping ??= shutDown(drainMs);
+      return stopping;
     },
   };
 }

@@ -85,6 +85,8 @@ export type CallEntry =
       readonly value: StoredText | null;
       /** Set when the call fails: result_invalid, not_applied without attempts, outcome_unknown. */
       readonly error: CallError | null;
+      /** With `not_applied`: the runner that held the last grant may begin until then (G3), so nobody else does. */
+      readonly notBeforeMs?: number;
     })
   | (EntryBase & { readonly kind: "evidence"; readonly receipt: ReceiptEntryFacts })
   | (EntryBase & { readonly kind: "adopted"; readonly driver: string; readonly from: string });

@@ -315,7 +315,7 @@ class Step {
       return this.settle("failed", record, { result: entry.value, error: entry.error, reconciled: entry.outcome });
     }
     if (entry.outcome === "not_applied") {
-      return this.queue(record, null, { reason: "not_applied" });
+      return this.queue(record, entry.notBeforeMs ?? null, { reason: "not_applied" });
     }
     return this.settle("succeeded", record, { result: entry.value, reconciled: entry.outcome });
   }

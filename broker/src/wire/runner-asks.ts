@@ -1,0 +1,56 @@
+/** What runners say, brought to the driver of the call that it is about. */
+import type { Log } from "../domain/ports/log.js";
+import { CallNotFound, type CallRouter, type DriverHint } from "./call-router.js";
+import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
+import { cut } from "./frames.js";
+import type { Session } from "./session.js";
+
+/** Ids that a runner sends are logged up to this length. */
+const ID_CHARACTERS_MAX = 64;
+
+export class RunnerAsks {
+  constructor(private readonly context: { readonly router: CallRouter; readonly log: Log }) {}
+
+  /** `undefined`: there is no such call, or none that is the runner's business. */
+  async ask(session: Session, callId: string, command: DriverCommand, hint: DriverHint | undefined): Promise<DriverAnswer | undefined> {
+    try {
+      return await this.context.router.command(callId, command, hint);
+    } catch (error) {
+      if (error instanceof CallNotFound) {
+        this.context.log.warn("frame_for_unknown_call", { runner_id: session.ref.runnerId, call_id: logged(callId), op: command.op });
+        return undefined;
+      }
+      throw error;
+    }
+  }
+
+  failed(session: Session, callId: string, what: string, error: unknown): void {
+    this.context.log.error("frame_failed", {
+      runner_id: session.ref.runnerId,
+      call_id: logged(callId),
+      what,
+      error: error instanceof Error ? error.message : String(error),
+    });
+  }
+}
+
+/** Answers a frame that cannot be served; the session goes on. */
+export function fault(session: Session, code: string, message: string, callId: string): void {
+  session.channel.send({ frame: { $case: "protocolFault", value: { code, message, callId: logged(callId) } } });
+}
+
+export function runnerOf(session: Session): RunnerRef {
+  return { application: session.ref.application, binding: session.ref.binding, subject: session.subject, journalId: session.journalId };
+}
+
+/** Could a grant have named it so? */
+export function isId(id: string): boolean {
+  return ID.test(id);
+}
+
+const ID = /^[A-Za-z0-9_-]{1,128}$/;
+
+/** I10: what a runner calls an id may be anything. */
+export function logged(id: string): string {
+  return cut(id, ID_CHARACTERS_MAX);
+}

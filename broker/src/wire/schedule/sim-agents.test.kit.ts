@@ -1,0 +1,232 @@
+/**
+ * Agents that create calls, repeat what got no answer with the same key, wait, watch, cancel and confirm at whatever broker
+ * answers; and an operator who reconciles by what really happened, as far as can be known at that moment.
+ */
+import { decodeEntry } from "../../domain/call/entry-codec.js";
+import { replay } from "../../domain/call/replay.js";
+import { BrokerError } from "../../domain/broker-error.js";
+import { type CallView, isSettled } from "../../domain/call-view.js";
+import type { CreateCallBody } from "../operations.js";
+import { SIM_AGENT, SIM_TOOLS, type SimBroker, type SimSite, type SimTool } from "./sim-site.test.kit.js";
+
+/** An agent's client gives up a request after this time. */
+const CLIENT_MS = 2_500;
+
+export interface SimCall {
+  readonly id: string;
+  readonly tool: SimTool;
+  /** The first settled state that an agent was shown; every later answer has to agree. */
+  settled: CallView | undefined;
+}
+
+export class SimAgents {
+  /** Calls that were acknowledged to their agents. */
+  readonly calls: SimCall[] = [];
+  /** Watches that have not ended: the call of each and the last number that it was told. */
+  readonly watches = new Map<object, string>();
+  private keys = 0;
+  private busy = 0;
+
+  constructor(private readonly site: SimSite) {}
+
+  /** Nothing that an agent asked for is still open. */
+  get idle(): boolean {
+    return this.busy === 0;
+  }
+
+  createCall(subjects: readonly string[]): void {
+    const { random } = this.site;
+    const tool = random.pick(SIM_TOOLS);
+    this.keys += 1;
+    const body: CreateCallBody = {
+      toolset: tool.toolset,
+      tool: tool.tool,
+      arguments: { n: this.keys },
+      idempotency_key: `key_${this.keys}`,
+      timeout_seconds: random.integer(5, 12),
+      ...(tool.toolset === "tab" ? { subject: random.pick(subjects) } : {}),
+    };
+    const waitSeconds = random.chance(0.5) ? 0 : random.between(0, 2);
+    this.work(this.create(tool, body, waitSeconds));
+    if (random.chance(0.15)) {
+      // The same request again at the same time, perhaps elsewhere.
+      this.work(this.create(tool, body, 0));
+    }
+  }
+
+  private async create(tool: SimTool, body: CreateCallBody, waitSeconds: number): Promise<void> {
+    const view = await this.insist((broker) => broker.wire.calls.create(SIM_AGENT, { ...body, wait_seconds: waitSeconds }, {}));
+    if (view === undefined) {
+      return;
+    }
+    let call = this.calls.find(({ id }) => id === view.id);
+    if (call === undefined) {
+      call = { id: view.id, tool, settled: undefined };
+      this.calls.push(call);
+      this.work(this.follow(call));
+    }
+    this.saw(call, view);
+  }
+
+  /** What an agent does with a call that it has. */
+  private async follow(call: SimCall): Promise<void> {
+    const { random, world } = this.site;
+    if (random.chance(0.3)) {
+      this.watch(call).catch((error: unknown) => this.site.failed(`watch: ${String(error)}`));
+    }
+    if (call.tool.confirmation === "always" && random.chance(0.8)) {
+      await world.sleep(random.between(0, 1_000));
+      const decision = random.chance(0.8) ? "allow" : "deny";
+      await this.insist((broker) => broker.wire.calls.confirm(SIM_AGENT, call.id, { decision }));
+    }
+    if (random.chance(0.2)) {
+      await world.sleep(random.between(0, 3_000));
+      const mode = random.pick(["kill", "skip", "killnowait"] as const);
+      await this.insist(async (broker) => (await broker.wire.calls.cancel(SIM_AGENT, call.id, { mode })).call);
+    }
+    const looks = random.integer(0, 4);
+    for (let look = 0; look < looks; look += 1) {
+      await world.sleep(random.between(0, 4_000));
+      await this.look(call, random.chance(0.5) ? 0 : 1);
+    }
+  }
+
+  /** Gets the call once. */
+  async look(call: SimCall, waitSeconds: number): Promise<CallView | undefined> {
+    const before = call.settled;
+    const view = await this.insist((broker) => broker.wire.calls.get(SIM_AGENT, call.id, { wait_seconds: waitSeconds }));
+    if (view !== undefined) {
+      if (before !== undefined && view.state !== before.state) {
+        this.site.failed(`call ${call.id} was shown ${before.state} and later ${view.state}`);
+      }
+      this.saw(call, view);
+    }
+    return view;
+  }
+
+  private saw(call: SimCall, view: CallView): void {
+    if (isSettled(view.state)) {
+      if (call.settled !== undefined && call.settled.state !== view.state) {
+        this.site.failed(`I6: call ${call.id} was settled as ${call.settled.state} and as ${view.state}`);
+      }
+      call.settled ??= view;
+    }
+  }
+
+  private async watch(call: SimCall): Promise<void> {
+    const { site } = this;
+    const seen = { seq: 0, settled: false };
+    const watch = {};
+    this.watches.set(watch, call.id);
+    while (!seen.settled) {
+      const broker = site.pickBroker();
+      if (broker?.process.running === true) {
+        const controller = new AbortController();
+        const read = this.readEvents(broker, call, seen, controller.signal).catch((error: unknown) => void this.expected(error));
+        // A broker that dies says nothing to who watches there.
+        await Promise.race([read, site.world.sleep(CLIENT_MS)]);
+        controller.abort();
+        this.watches.set(watch, `${call.id} after ${seen.seq}`);
+      }
+      await site.world.sleep(20);
+    }
+    this.watches.delete(watch);
+  }
+
+  private async readEvents(
+    broker: SimBroker,
+    call: SimCall,
+    seen: { seq: number; settled: boolean },
+    signal: AbortSignal,
+  ): Promise<void> {
+    for await (const event of broker.wire.calls.watchEvents(SIM_AGENT, call.id, seen.seq, signal)) {
+      if (signal.aborted || broker.process.dead) {
+        return;
+      }
+      if (event.seq <= seen.seq) {
+        this.site.failed(`events of ${call.id}: ${event.event} has number ${event.seq} after ${seen.seq}`);
+      }
+      seen.seq = event.seq;
+      if (event.event === "settled") {
+        seen.settled = true;
+        return;
+      }
+    }
+  }
+
+  /** Asks brokers until one answers; undefined: what was asked for is refused as the call is. */
+  private async insist(ask: (broker: SimBroker) => Promise<CallView>): Promise<CallView | undefined> {
+    const { world, random } = this.site;
+    for (;;) {
+      const broker = this.site.pickBroker();
+      if (broker === undefined) {
+        await world.sleep(50);
+        continue;
+      }
+      const answer = await this.ask(broker, ask);
+      if (answer !== "again") {
+        return answer;
+      }
+      await world.sleep(random.between(10, 200));
+    }
+  }
+
+  private ask(broker: SimBroker, ask: (broker: SimBroker) => Promise<CallView>): Promise<CallView | "again" | undefined> {
+    const { world, random } = this.site;
+    return new Promise((resolve) => {
+      const late = world.after(CLIENT_MS, () => resolve("again"));
+      const answered = (answer: CallView | "again" | undefined): void => {
+        late.cancel();
+        resolve(answer);
+      };
+      broker.process.arrive(random.between(0.1, 2), () => {
+        if (!broker.serving) {
+          answered("again");
+          return;
+        }
+        ask(broker).then(
+          (view) => broker.process.arrive(random.between(0.1, 2), () => answered(view)),
+          (error: unknown) => broker.process.arrive(random.between(0.1, 2), () => answered(this.expected(error) ? "again" : undefined)),
+        );
+      });
+    });
+  }
+
+  /** Is it a refusal that is worth a repeat? */
+  private expected(error: unknown): boolean {
+    if (error instanceof BrokerError) {
+      return error.code === "ledger_away" || error.code === "draining";
+    }
+    this.site.logged.push(`${this.site.at()} agent got ${String(error)}`);
+    return true;
+  }
+
+  /** Looks at what needs reconciliation and says what is true now. */
+  async reconcile(): Promise<void> {
+    const { site } = this;
+    for (const callId of [...site.store.openCalls]) {
+      const entries = (site.store.entriesOfCall.get(callId) ?? []).map(decodeEntry);
+      const { state } = replay(entries, () => undefined);
+      if (state.kind !== "needs_reconciliation") {
+        continue;
+      }
+      const began = site.starts.some((start) => start.callId === callId);
+      const outcome = began ? (site.random.chance(0.5) ? "applied" : "abandon") : "not_applied";
+      const result = outcome === "applied" ? { result: callId } : {};
+      const broker = site.pickBroker();
+      if (broker !== undefined) {
+        // Asked once: what is true now need not be true later.
+        await this.ask(broker, (asked) => asked.wire.calls.reconcile(SIM_AGENT, callId, { outcome, ...result }));
+      }
+    }
+  }
+
+  private work(job: Promise<unknown>): void {
+    this.busy += 1;
+    job
+      .catch((error: unknown) => this.site.failed(`agent: ${String(error)}`))
+      .finally(() => {
+        this.busy -= 1;
+      });
+  }
+}

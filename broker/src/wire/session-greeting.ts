@@ -1,0 +1,130 @@
+/**
+ * From a connection's first frame to a session: checks the hello, and lets the arbiter give the session its epoch (B2).
+ *
+ * Invariants: of two hellos of one runner that are greeted at once, here or on two brokers, only the one with the higher epoch
+ * becomes a session; a key that is revoked meanwhile opens none; a connection that is gone by then supersedes nobody.
+ */
+import type { CloseCode, Hello, RunnerFrame } from "@toolrunner/proto";
+import { BusError, type Registry } from "../domain/ports/bus.js";
+import type { Log } from "../domain/ports/log.js";
+import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
+import type { RunnerChannel, RunnerConnection } from "./operations.js";
+import type { SessionRef } from "./session.js";
+import { encodeSessionRecord, sessionKey } from "./session-record.js";
+
+export interface GreetingContext extends HandshakeContext {
+  readonly brokerId: string;
+  readonly log: Log;
+  readonly records: () => Registry | undefined;
+  /** Why no session is opened now; undefined: it may be. */
+  readonly unavailable: () => { readonly close: CloseCode; readonly reason: string } | undefined;
+  /** Epoch of the present session of this runner here, 0: none. */
+  readonly presentEpoch: (ref: SessionRef) => number;
+}
+
+export interface Greeted {
+  readonly ref: SessionRef;
+  readonly hello: Hello;
+  readonly checked: AcceptedHello;
+}
+
+/** One hello on its way to a session. */
+interface Greeting {
+  readonly key: string;
+  readonly keyId: string;
+  newestEpoch: number;
+  revoked: boolean;
+}
+
+export class Greetings {
+  private readonly under = new Set<Greeting>();
+
+  constructor(private readonly context: GreetingContext) {}
+
+  /** A session of this runner got `epoch`, somewhere. */
+  sawEpoch(key: string, epoch: number): void {
+    for (const greeting of this.under) {
+      if (greeting.key === key) {
+        greeting.newestEpoch = Math.max(greeting.newestEpoch, epoch);
+      }
+    }
+  }
+
+  keyRevoked(keyId: string): void {
+    for (const greeting of this.under) {
+      greeting.revoked ||= greeting.keyId === keyId;
+    }
+  }
+
+  /** Undefined: it was refused, and the channel is closed. `gone`: the connection ended. */
+  async greet(channel: RunnerChannel, connection: RunnerConnection, first: RunnerFrame, gone: () => boolean): Promise<Greeted | undefined> {
+    if (first.frame?.$case !== "hello") {
+      refuse(channel, "hello_expected", "the first frame of a session is a hello", 4400);
+      return undefined;
+    }
+    if (this.closedFor(channel)) {
+      return undefined;
+    }
+    const hello = first.frame.value;
+    const checked = await checkHello(hello, connection, this.context);
+    if (checked.kind === "refused") {
+      this.context.log.warn("session_refused", { code: checked.code, remote_address: connection.remoteAddress });
+      refuse(channel, checked.code, checked.message, checked.close);
+      return undefined;
+    }
+    const { application, keyId } = checked.principal;
+    const runner = { brokerId: this.context.brokerId, application, binding: hello.binding, runnerId: hello.runnerId };
+    const greeting: Greeting = { key: sessionKey(runner), keyId, newestEpoch: 0, revoked: false };
+    this.under.add(greeting);
+    try {
+      const sessionEpoch = gone() ? undefined : await this.epochFor(greeting, hello, channel);
+      if (sessionEpoch === undefined || gone() || this.closedFor(channel)) {
+        return undefined;
+      }
+      const ref: SessionRef = { ...runner, sessionEpoch };
+      if (greeting.revoked) {
+        channel.close(4401, "the runner key was revoked");
+        return undefined;
+      }
+      if (greeting.newestEpoch > sessionEpoch || this.context.presentEpoch(ref) > sessionEpoch) {
+        channel.close(4409, "a newer session of the same runner id took over");
+        return undefined;
+      }
+      return { ref, hello, checked };
+    } finally {
+      this.under.delete(greeting);
+    }
+  }
+
+  private async epochFor(greeting: Greeting, hello: Hello, channel: RunnerChannel): Promise<number | undefined> {
+    const records = this.context.records();
+    if (records === undefined) {
+      throw new Error("sessions are served before the broker started");
+    }
+    const { brokerId, log } = this.context;
+    try {
+      return await records.put(greeting.key, encodeSessionRecord({ brokerId, journalId: hello.journalId }));
+    } catch (error) {
+      if (!(error instanceof BusError)) {
+        throw error;
+      }
+      log.warn("session_not_recorded", { runner_id: hello.runnerId, code: error.code });
+      channel.close(4500, "the broker cannot reach the other brokers now");
+      return undefined;
+    }
+  }
+
+  private closedFor(channel: RunnerChannel): boolean {
+    const unavailable = this.context.unavailable();
+    if (unavailable === undefined) {
+      return false;
+    }
+    channel.close(unavailable.close, unavailable.reason);
+    return true;
+  }
+}
+
+function refuse(channel: RunnerChannel, code: string, message: string, close: CloseCode): void {
+  channel.send({ frame: { $case: "refusal", value: { code, message, supportedVersions: [...PROTOCOL_VERSIONS], retryAfterMs: 0 } } });
+  channel.close(close, message.slice(0, 120));
+}
