@@ -153,9 +153,9 @@ export class CallRouter {
     if (adopted && from !== membership.brokerId && membership.isLive(from)) {
       // It lives and did not answer: it learns of this, or it would go on showing what it remembers.
       const command: DriverCommand = { op: "verify" };
-      post.ask(from, "command", JSON.stringify({ callId: driver.callId, command }), () => !driver.drives).catch((error: unknown) =>
-        this.context.log.warn("predecessor_not_told", { call_id: driver.callId, error: String(error) }),
-      );
+      post
+        .ask(from, "command", JSON.stringify({ callId: driver.callId, command }), () => !driver.drives)
+        .catch((error: unknown) => this.context.log.warn("predecessor_not_told", { call_id: driver.callId, error: String(error) }));
     }
     return adopted;
   }

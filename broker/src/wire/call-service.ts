@@ -63,10 +63,7 @@ export class CallService implements CallOperations {
     // The append goes on until it is known; an agent that was told 503 repeats with the same key.
     const held = driver !== undefined && (await this.context.ledgerWatch.guard(driver.created)) ? driver : await this.earlier(callId);
     if (held.known.record.request.requestHash !== hash) {
-      throw new BrokerError(
-        "idempotency_conflict",
-        "this idempotency key was used for another request: use a new key for a new request",
-      );
+      throw new BrokerError("idempotency_conflict", "this idempotency key was used for another request: use a new key for a new request");
     }
     return this.answer(held, body.wait_seconds ?? 0, options.signal);
   }

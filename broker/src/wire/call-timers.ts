@@ -57,8 +57,7 @@ export class CallTimers {
   private leaseOver(): void {
     const { clock, timers, figures } = this.context;
     const stalledUntilMs = timers.stalledUntilMs;
-    const leftMs =
-      stalledUntilMs === undefined ? 0 : stalledUntilMs + figures.pingIntervalMs + figures.driverAnswerMs - clock.monotonic();
+    const leftMs = stalledUntilMs === undefined ? 0 : stalledUntilMs + figures.pingIntervalMs + figures.driverAnswerMs - clock.monotonic();
     if (leftMs > 0) {
       this.renewLease(leftMs);
       return;

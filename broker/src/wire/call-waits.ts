@@ -9,9 +9,9 @@ import { answersTurn, type CallEventView, type CallStateName } from "../domain/c
 import type { CallDriver } from "./call-driver.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverAnswer } from "./commands.js";
+import type { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
-import type { Drain } from "./drain.js";
 import { changed } from "./perform.js";
 
 /** A remote driver is asked for events in waits of this length, so that its death is noticed. */
@@ -110,13 +110,11 @@ export class CallWaits {
       if (signal?.aborted === true) {
         end();
       }
-      work
-        .then(resolve, reject)
-        .finally(() => {
-          late?.cancel();
-          stop();
-          signal?.removeEventListener("abort", end);
-        });
+      work.then(resolve, reject).finally(() => {
+        late?.cancel();
+        stop();
+        signal?.removeEventListener("abort", end);
+      });
     });
   }
 }

@@ -82,7 +82,13 @@ export class Dispatcher implements DriverEffects {
   }
 
   /** What waits and what is on its way: all 0 at rest. */
-  inspect(): { readonly waiting: number; readonly placing: number; readonly delayed: number; readonly notices: number; readonly searches: number } {
+  inspect(): {
+    readonly waiting: number;
+    readonly placing: number;
+    readonly delayed: number;
+    readonly notices: number;
+    readonly searches: number;
+  } {
     return {
       waiting: this.waiting.size,
       placing: this.placing.size,

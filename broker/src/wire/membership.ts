@@ -68,7 +68,7 @@ export class Membership {
     this.states?.unsubscribe();
     if (this.registry !== undefined) {
       const removed = this.registry.delete(this.brokerId);
-      this.noted("heartbeat_removal_failed", removed);
+      removed.catch((error: unknown) => this.context.log.warn("heartbeat_removal_failed", reason(error)));
       await settledWithin(this.context.timers, removed, FAREWELL_MS);
     }
   }
@@ -114,7 +114,7 @@ export class Membership {
     if (key === this.brokerId) {
       if (change.kind === "delete" && !this.stopped) {
         this.context.log.warn("thought_gone", {});
-        this.noted("heartbeat_failed", this.beat());
+        this.beat().catch((error: unknown) => this.context.log.warn("heartbeat_failed", reason(error)));
         this.doubted();
       }
       return;
@@ -180,13 +180,15 @@ export class Membership {
     }
     const { clock, figures, timers } = this.context;
     timers.after(figures.heartbeatMs, () => {
-      this.noted("heartbeat_failed", this.beat());
+      this.beat().catch((error: unknown) => this.context.log.warn("heartbeat_failed", reason(error)));
       if (this.connected) {
         for (const [brokerId, { at, revision }] of [...this.seen]) {
           if (clock.monotonic() - at > figures.goneAfterMs) {
             this.gone(brokerId);
             // Its record would look like a new broker to the next one that starts; whoever is first removes it.
-            this.noted("heartbeat_cleanup_failed", this.registry?.delete(brokerId, revision));
+            this.registry
+              ?.delete(brokerId, revision)
+              .catch((error: unknown) => this.context.log.warn("heartbeat_cleanup_failed", reason(error)));
           }
         }
       }
@@ -199,8 +201,9 @@ export class Membership {
       await this.registry?.put(this.brokerId, JSON.stringify({ at: this.context.clock.now() }));
     }
   }
+}
 
-  private noted(event: string, work: Promise<unknown> | undefined): void {
-    work?.catch((error: unknown) => this.context.log.warn(event, { error: error instanceof Error ? error.message : String(error) }));
-  }
+/** The failure of work that is done again with the next beat. */
+function reason(error: unknown): { readonly error: string } {
+  return { error: error instanceof Error ? error.message : String(error) };
 }

@@ -2,20 +2,13 @@
 
 import type { StoredText } from "../domain/call/call-state.js";
 import { isSettledState } from "../domain/call/call-state.js";
-import {
-  callError,
-  decideCancel,
-  decideLeaseLost,
-  decideReceipt,
-  decideReconcile,
-  type ReceiptDecision,
-} from "../domain/call/decide.js";
+import { callError, decideCancel, decideLeaseLost, decideReceipt, decideReconcile, type ReceiptDecision } from "../domain/call/decide.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
 import type { CallEventView, EventName } from "../domain/call-view.js";
 import type { FaultDetail } from "../domain/fault.js";
-import type { KnownState } from "./call-log.js";
 import { type CallDriver, holds } from "./call-driver.js";
+import type { KnownState } from "./call-log.js";
 import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
 import { type Decision, type DriverContext, NotDriver } from "./driver-context.js";
 
@@ -65,16 +58,11 @@ export function createPerformer(context: PerformerContext): Performer {
     }
   }
 
-  function receiptDecision(
-    state: KnownState,
-    receipt: ReceiptEntryFacts,
-    resultFaults: readonly FaultDetail[],
-  ): ReceiptDecision {
+  function receiptDecision(state: KnownState, receipt: ReceiptEntryFacts, resultFaults: readonly FaultDetail[]): ReceiptDecision {
     const { clock, ids } = context.driver();
     const granted = state.record.newestGrant;
     // What a grant was is the log's to say, not the runner's.
-    const facts =
-      granted?.grantId === receipt.grantId ? { ...receipt, attempt: granted.attempt, fence: granted.fence } : receipt;
+    const facts = granted?.grantId === receipt.grantId ? { ...receipt, attempt: granted.attempt, fence: granted.fence } : receipt;
     return decideReceipt(state, facts, { nowMs: clock.now(), random: ids.random(), resultFaults });
   }
 

@@ -71,11 +71,7 @@ export class ReceiptDelivery {
   }
 
   /** `undefined`: the session is over. */
-  private async deliver(
-    session: Session,
-    callId: string,
-    read: ReceiptFactsRead,
-  ): Promise<ReceiptDispositionName | undefined> {
+  private async deliver(session: Session, callId: string, read: ReceiptFactsRead): Promise<ReceiptDispositionName | undefined> {
     const hint: DriverHint = { driver: session.grants.get(read.facts.grantId)?.driver };
     for (let tries = 1; !session.closed; tries += 1) {
       try {

@@ -179,7 +179,11 @@ function keep(session: Session, { callId, grantId, fence }: HeldGrant, listedFro
   }
 }
 
-function revoke(session: Session, grant: { readonly callId: string; readonly grantId: string; readonly fence: number }, reason: string): void {
+function revoke(
+  session: Session,
+  grant: { readonly callId: string; readonly grantId: string; readonly fence: number },
+  reason: string,
+): void {
   const { callId, grantId, fence } = grant;
   session.channel.send({ frame: { $case: "revoke", value: { callId, grantId, fence, reason } } });
 }

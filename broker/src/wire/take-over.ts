@@ -57,9 +57,7 @@ export class TakeOver {
     });
     membership.onDoubt(() => this.verifyAll());
     membership.onBack((brokerId) => {
-      post
-        .ask(brokerId, "verify", "")
-        .catch((error: unknown) => this.failed("verify_not_asked", brokerId, error));
+      post.ask(brokerId, "verify", "").catch((error: unknown) => this.context.log.error("verify_not_asked", failure(brokerId, error)));
     });
     this.endpoint = bus.respond(`broker.${membership.brokerId}.verify`, async () => {
       this.verifyAll();
@@ -81,7 +79,7 @@ export class TakeOver {
       .catch(() => undefined)
       .then(() => this.sweep(gone, whoeverFinds))
       .catch((error: unknown) => {
-        this.failed("take_over_failed", gone ?? "", error);
+        this.context.log.error("take_over_failed", failure(gone ?? "", error));
         this.context.timers.after(SWEEP_AGAIN_MS, () => this.sweepSoon(gone, whoeverFinds));
       });
   }
@@ -175,7 +173,7 @@ export class TakeOver {
     };
     this.verifying = once()
       .catch((error: unknown) => {
-        this.failed("verify_failed", "", error);
+        this.context.log.error("verify_failed", failure("", error));
         this.context.timers.after(SWEEP_AGAIN_MS, () => this.verifyAll());
       })
       .finally(() => {
@@ -187,10 +185,6 @@ export class TakeOver {
     if (!this.stopped && (await driver.created)) {
       await driver.verify();
     }
-  }
-
-  private failed(event: string, brokerId: string, error: unknown): void {
-    this.context.log.error(event, { other_broker_id: brokerId, error: error instanceof Error ? error.message : String(error) });
   }
 }
 
@@ -228,4 +222,8 @@ export function rendezvous(brokers: readonly string[], callId: string): string |
     }
   }
   return best?.broker;
+}
+
+function failure(brokerId: string, error: unknown): { readonly other_broker_id: string; readonly error: string } {
+  return { other_broker_id: brokerId, error: error instanceof Error ? error.message : String(error) };
 }

@@ -231,7 +231,16 @@ export function createWire(options: WireOptions): Wire {
         work += session.work.size;
       }
       const waits = dispatcher.inspect();
-      return { drivers: table.size, sessions: registry.size, connections: sessions.size, reserved, grants, work, offers: desk.size, ...waits };
+      return {
+        drivers: table.size,
+        sessions: registry.size,
+        connections: sessions.size,
+        reserved,
+        grants,
+        work,
+        offers: desk.size,
+        ...waits,
+      };
     },
     beginDrain,
     stop(drainMs) {

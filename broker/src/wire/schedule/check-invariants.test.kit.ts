@@ -4,6 +4,7 @@ import type { PlacedEntry } from "../../domain/call/entries.js";
 import { decodeEntry } from "../../domain/call/entry-codec.js";
 import { replay } from "../../domain/call/replay.js";
 import { answersTurn } from "../../domain/call-view.js";
+import type { RunnerView } from "../operations.js";
 import type { SimAgents } from "./sim-agents.test.kit.js";
 import { SIM_AGENT, SIM_TOOLS, type SimSite } from "./sim-site.test.kit.js";
 
@@ -16,7 +17,9 @@ export function checkAtRest(site: SimSite, agents: SimAgents): void {
   for (const callId of site.store.openCalls) {
     const { state } = replay(entriesOf(site, callId), () => undefined);
     const driver = "record" in state ? site.brokers.find(({ id }) => id === (state.record.driver as string)) : undefined;
-    site.failed(`I1: call ${callId} is still ${state.kind}; its driver ${driver?.process.name} is ${driver?.serving === true ? "up" : "gone"}`);
+    site.failed(
+      `I1: call ${callId} is still ${state.kind}; its driver ${driver?.process.name} is ${driver?.serving === true ? "up" : "gone"}`,
+    );
   }
   for (const runner of site.runners) {
     if (runner.owed > 0) {
@@ -51,6 +54,30 @@ export async function checkHistory(site: SimSite, agents: SimAgents): Promise<vo
     }
   }
   await checkEvents(site, agents);
+  await checkSessions(site);
+}
+
+/** B2: a runner id has one session, wherever. */
+async function checkSessions(site: SimSite): Promise<void> {
+  const views: RunnerView[] = [];
+  let listed = false;
+  site
+    .pickBroker()
+    ?.wire.runners.list(SIM_AGENT, { limit: 100 })
+    .then(
+      ({ data }) => {
+        listed = true;
+        views.push(...data);
+      },
+      (error: unknown) => site.failed(`runners cannot be listed: ${String(error)}`),
+    );
+  await site.world.run(site.world.now + 5_000, () => listed || site.failures.length > 0);
+  for (const { options } of site.runners) {
+    const at = views.filter((view) => view.runner_id === options.runnerId).map(({ broker_id }) => broker_id);
+    if (at.length > 1) {
+      site.failed(`B2: ${options.runnerId} has sessions at ${at.join(" and ")}`);
+    }
+  }
 }
 
 function checkCall(site: SimSite, callId: string): void {

@@ -4,7 +4,7 @@
  */
 import { checkAtRest, checkHistory } from "./check-invariants.test.kit.js";
 import { SimAgents } from "./sim-agents.test.kit.js";
-import { type SimBroker, SimSite, SIM_TOOLS } from "./sim-site.test.kit.js";
+import { SIM_TOOLS, type SimBroker, SimSite } from "./sim-site.test.kit.js";
 import { Random } from "./world.test.kit.js";
 
 export interface ScheduleOutcome {
@@ -20,7 +20,7 @@ export interface ScheduleOutcome {
 /** How long agents ask and faults happen. */
 const CHAOS_MS = 12_000;
 /** Within this time after the last fault everything has to come to rest. */
-const REST_MS = 120_000;
+const REST_MS = 45_000;
 /** A broker that stops takes at most this much longer than its drain. */
 const STOP_MS_MAX = 2_000;
 
@@ -32,7 +32,7 @@ export async function runSchedule(seed: number): Promise<ScheduleOutcome> {
   const subjects = ["user_1", "user_2"];
   const schedule = new Faults(site, random);
 
-  const brokers = random.integer(2, 3);
+  const brokers = random.integer(2, 4);
   for (let index = 0; index < brokers; index += 1) {
     world.after(index * random.between(0, 300), () => site.startBroker());
   }
@@ -45,7 +45,7 @@ export async function runSchedule(seed: number): Promise<ScheduleOutcome> {
     }
   }
 
-  const calls = random.integer(10, 40);
+  const calls = random.integer(10, 60);
   for (let index = 0; index < calls; index += 1) {
     world.after(random.between(200, CHAOS_MS), () => agents.createCall(subjects));
   }
@@ -185,7 +185,7 @@ class Faults {
   }
 
   begin(untilMs: number): void {
-    const everyMs = this.random.between(150, 1_500);
+    const everyMs = this.random.between(80, 1_500);
     const next = (): void => {
       if (this.over || this.site.world.now > untilMs) {
         return;

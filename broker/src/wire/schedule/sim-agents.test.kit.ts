@@ -2,9 +2,10 @@
  * Agents that create calls, repeat what got no answer with the same key, wait, watch, cancel and confirm at whatever broker
  * answers; and an operator who reconciles by what really happened, as far as can be known at that moment.
  */
+
+import { BrokerError } from "../../domain/broker-error.js";
 import { decodeEntry } from "../../domain/call/entry-codec.js";
 import { replay } from "../../domain/call/replay.js";
-import { BrokerError } from "../../domain/broker-error.js";
 import { type CallView, isSettled } from "../../domain/call-view.js";
 import type { CreateCallBody } from "../operations.js";
 import { SIM_AGENT, SIM_TOOLS, type SimBroker, type SimSite, type SimTool } from "./sim-site.test.kit.js";
@@ -133,12 +134,7 @@ export class SimAgents {
     this.watches.delete(watch);
   }
 
-  private async readEvents(
-    broker: SimBroker,
-    call: SimCall,
-    seen: { seq: number; settled: boolean },
-    signal: AbortSignal,
-  ): Promise<void> {
+  private async readEvents(broker: SimBroker, call: SimCall, seen: { seq: number; settled: boolean }, signal: AbortSignal): Promise<void> {
     for await (const event of broker.wire.calls.watchEvents(SIM_AGENT, call.id, seen.seq, signal)) {
       if (signal.aborted || broker.process.dead) {
         return;

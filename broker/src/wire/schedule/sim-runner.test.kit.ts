@@ -6,73 +6,43 @@
  * first line, and a result before it is first sent (I7).
  */
 import type { BrokerFrame, Grant, GrantPhase, HeldGrant, Receipt, RunnerFrame } from "@toolrunner/proto";
-import type { SimSite } from "./sim-site.test.kit.js";
-import type { SimChannel } from "./sim-channel.test.kit.js";
+import {
+  type Execution,
+  isRepeatable,
+  type Link,
+  liveReports,
+  outcomeOf,
+  renewLeases,
+  type SimRunnerOptions,
+  type SimRunnerSite,
+  watchSilence,
+} from "./sim-execution.test.kit.js";
+import {
+  FINISHED,
+  type GrantName,
+  type JournalEntry,
+  NOT_STARTED,
+  OUTCOME_UNKNOWN,
+  phaseOf,
+  RUNNING,
+  SimJournal,
+} from "./sim-journal.test.kit.js";
 import { SimProcess } from "./world.test.kit.js";
-
-const NOT_STARTED: GrantPhase = 1;
-const RUNNING: GrantPhase = 2;
-const OUTCOME_UNKNOWN: GrantPhase = 3;
-const FINISHED: GrantPhase = 4;
 
 /** Without a welcome for this long, a dial is given up. */
 const WELCOME_MS = 400;
-
-interface JournalEntry {
-  readonly callId: string;
-  readonly grantId: string;
-  readonly fence: number;
-  phase: "granted" | "started" | "finished";
-  refused: boolean;
-  acknowledged: boolean;
-  receipt: Receipt | undefined;
-  /** The process in which the handler began. */
-  startedBy: SimProcess | undefined;
-}
-
-interface Execution {
-  readonly grant: Grant;
-  leaseEndsAt: number;
-  listedFrom: number | undefined;
-  phase: "admitting" | "starting" | "running" | "over";
-  dropped: boolean;
-  cancelled: boolean;
-  aborted: boolean;
-  readonly startDecided: Promise<void>;
-  decideStart: () => void;
-}
-
-interface Link {
-  readonly channel: SimChannel;
-  readonly process: SimProcess;
-  open: boolean;
-  epoch: number;
-  pingIntervalMs: number;
-  leaseMs: number;
-  heardAt: number;
-  readonly answers: Map<number, number>;
-  readonly receiptsSentAt: Map<string, number>;
-}
-
-export interface SimRunnerOptions {
-  readonly runnerId: string;
-  readonly binding: string;
-  readonly subject: string;
-  readonly tools: readonly { readonly tool: string; readonly idempotent: boolean }[];
-  readonly slots: number;
-}
 
 export class SimRunner {
   process: SimProcess;
   /** Set at the end of a schedule: from now on every handler is quick and succeeds. */
   calm = false;
   private incarnation = 0;
-  private readonly journal = new Map<string, JournalEntry>();
+  private readonly journal = new SimJournal();
   private readonly live = new Map<string, Execution>();
   private link: Link | undefined;
 
   constructor(
-    private readonly site: SimSite,
+    private readonly site: SimRunnerSite,
     readonly options: SimRunnerOptions,
   ) {
     this.process = this.fresh();
@@ -104,7 +74,7 @@ export class SimRunner {
 
   /** What the journal still reports: receipts that no broker acknowledged, and starts whose end nobody asked about. */
   get owed(): number {
-    return [...this.journal.values()].filter((entry) => entry.phase !== "granted" && !entry.acknowledged).length;
+    return this.journal.owed;
   }
 
   private fresh(): SimProcess {
@@ -168,7 +138,13 @@ export class SimRunner {
         instanceState: undefined,
         slots: this.options.slots,
         held,
-        handlers: this.options.tools.map(({ tool, idempotent }) => ({ tool, version: "1", idempotent, cancellable: true, readOnly: false })),
+        handlers: this.options.tools.map(({ tool, idempotent }) => ({
+          tool,
+          version: "1",
+          idempotent,
+          cancellable: true,
+          readOnly: false,
+        })),
       },
     });
     process.clock.schedule(WELCOME_MS, () => {
@@ -214,7 +190,7 @@ export class SimRunner {
       }
       case "receiptAck":
         this.site.acknowledged(frame.value.callId, frame.value.grantId, frame.value.disposition);
-        this.mark(frame.value.grantId);
+        this.journal.mark(frame.value.grantId);
         return;
       case "refusal":
         this.site.failed(`hello refused: ${frame.value.code} ${frame.value.message}`);
@@ -241,7 +217,7 @@ export class SimRunner {
     }
     for (const { grantId, phase } of held) {
       if (phase === NOT_STARTED) {
-        this.mark(grantId);
+        this.journal.mark(grantId);
       }
     }
     for (const entry of this.journal.values()) {
@@ -249,20 +225,7 @@ export class SimRunner {
         this.sendReceipt(link, entry.receipt);
       }
     }
-    this.watchSilence(link);
-  }
-
-  private watchSilence(link: Link): void {
-    link.process.clock.schedule(link.pingIntervalMs, () => {
-      if (!link.open) {
-        return;
-      }
-      if (this.site.world.now - link.heardAt > 3 * link.pingIntervalMs + 100) {
-        link.channel.runner.close(4502);
-        return;
-      }
-      this.watchSilence(link);
-    });
+    watchSilence(link, this.site.world);
   }
 
   private grant(link: Link, grant: Grant): void {
@@ -291,7 +254,7 @@ export class SimRunner {
       decline(1, "another session");
       return;
     }
-    if (this.refusedFence(grant.callId) >= grant.fence) {
+    if (this.journal.refusedFence(grant.callId) >= grant.fence) {
       decline(1, "refused");
       return;
     }
@@ -304,7 +267,7 @@ export class SimRunner {
       decline(1, "the lease is over");
       return;
     }
-    if (!this.repeatable(grant.tool)) {
+    if (!isRepeatable(this.options, grant.tool)) {
       for (const sibling of this.journal.values()) {
         if (sibling.callId !== grant.callId) {
           continue;
@@ -398,20 +361,8 @@ export class SimRunner {
         break;
       }
     }
-    await this.finish(process, grant, this.outcome(execution));
+    await this.finish(process, grant, outcomeOf(execution, this.site.world, this.calm));
     this.live.delete(grantId);
-  }
-
-  private outcome(execution: Execution): Receipt["outcome"] {
-    const { random } = this.site.world;
-    if (execution.cancelled && random.chance(0.7)) {
-      return { $case: "cancelled", value: { message: "stopped" } };
-    }
-    if (!this.calm && random.chance(0.15)) {
-      const retryable = random.chance(0.7);
-      return { $case: "failed", value: { code: "no_luck", message: "no luck", retryable, retryAfterMs: retryable ? 20 : 0, details: [] } };
-    }
-    return { $case: "succeeded", value: { resultJson: JSON.stringify(execution.grant.callId) } };
   }
 
   private async finish(process: SimProcess, grant: Grant, outcome: Receipt["outcome"]): Promise<void> {
@@ -419,19 +370,7 @@ export class SimRunner {
     const digest = [...Buffer.from(`${grantId}${JSON.stringify(outcome)}`).toString("hex")].reverse().join("").padEnd(64, "0").slice(0, 64);
     const at = process.clock.now();
     const receipt: Receipt = { callId, grantId, fence, attempt, digest, startedAtUnixMs: at, finishedAtUnixMs: at, outcome };
-    await this.write(process, () => {
-      const entry = this.journal.get(grantId);
-      this.journal.set(grantId, {
-        callId,
-        grantId,
-        fence,
-        refused: entry?.refused ?? false,
-        startedBy: entry?.startedBy,
-        phase: "finished",
-        acknowledged: false,
-        receipt,
-      });
-    });
+    await this.write(process, () => this.journal.finish(receipt));
     if (this.link !== undefined && this.link.epoch > 0) {
       this.sendReceipt(this.link, receipt);
     }
@@ -441,15 +380,7 @@ export class SimRunner {
     const { world } = this.site;
     const sentAt = link.answers.get(acknowledged);
     link.answers.set(number, world.now);
-    for (const execution of this.live.values()) {
-      if (sentAt !== undefined && execution.listedFrom !== undefined && execution.listedFrom <= acknowledged) {
-        execution.leaseEndsAt = Math.max(execution.leaseEndsAt, sentAt + link.leaseMs);
-      }
-      execution.listedFrom ??= number;
-      if (world.now >= execution.leaseEndsAt) {
-        execution.aborted = true;
-      }
-    }
+    renewLeases(this.live.values(), link, { number, acknowledged, sentAt, now: world.now });
     this.send(link, { $case: "pong", value: { number, held: this.held(false) } });
     for (const [grantId, at] of link.receiptsSentAt) {
       const entry = this.journal.get(grantId);
@@ -462,38 +393,10 @@ export class SimRunner {
   }
 
   private held(inHello: boolean): HeldGrant[] {
-    const reports: HeldGrant[] = [];
-    for (const { grant, phase } of this.live.values()) {
-      if (phase !== "over") {
-        // Between hellos "not started" promises nothing: it may begin any moment.
-        const said = phase === "admitting" && !inHello ? NOT_STARTED : RUNNING;
-        reports.push({ callId: grant.callId, grantId: grant.grantId, fence: grant.fence, phase: said });
-      }
-    }
-    for (const entry of this.journal.values()) {
-      if (entry.acknowledged || this.live.has(entry.grantId)) {
-        continue;
-      }
-      const { callId, grantId, fence } = entry;
-      const phase = this.phaseOf(entry);
-      if (phase !== NOT_STARTED || (inHello && entry.refused)) {
-        reports.push({ callId, grantId, fence, phase });
-      }
-    }
-    return reports;
+    return [...liveReports(this.live.values(), inHello), ...this.journal.reports(this.process, this.live, inHello)];
   }
 
-  private phaseOf(entry: JournalEntry): GrantPhase {
-    if (entry.phase === "finished") {
-      return FINISHED;
-    }
-    if (entry.phase === "granted") {
-      return NOT_STARTED;
-    }
-    return entry.startedBy === this.process ? RUNNING : OUTCOME_UNKNOWN;
-  }
-
-  private async revoke(link: Link, name: { readonly callId: string; readonly grantId: string; readonly fence: number }): Promise<void> {
+  private async revoke(link: Link, name: GrantName): Promise<void> {
     const affected = [...this.live.values()].filter(({ grant }) => grant.callId === name.callId && grant.fence <= name.fence);
     for (const execution of affected) {
       if (execution.phase === "running") {
@@ -503,62 +406,24 @@ export class SimRunner {
       }
     }
     await Promise.all(affected.map(({ startDecided }) => startDecided));
-    await this.write(link.process, () => {
-      const entry = this.journal.get(name.grantId);
-      if (entry === undefined) {
-        const { callId, grantId, fence } = name;
-        this.journal.set(name.grantId, {
-          callId,
-          grantId,
-          fence,
-          phase: "granted",
-          refused: true,
-          acknowledged: false,
-          receipt: undefined,
-          startedBy: undefined,
-        });
-      } else {
-        entry.refused = true;
-      }
-    });
+    await this.write(link.process, () => this.journal.refuse(name));
     const entry = this.journal.get(name.grantId);
     if (entry === undefined) {
       return;
     }
-    const phase = this.live.has(name.grantId) ? RUNNING : this.phaseOf(entry);
+    const phase = this.live.has(name.grantId) ? RUNNING : phaseOf(entry, this.process);
     this.answerRevoke(link, name, phase);
     if (phase === FINISHED && entry.receipt !== undefined) {
       this.sendReceipt(link, entry.receipt);
     }
     if (phase === NOT_STARTED || phase === OUTCOME_UNKNOWN) {
-      this.mark(name.grantId);
+      this.journal.mark(name.grantId);
     }
   }
 
-  private answerRevoke(link: Link, name: { readonly callId: string; readonly grantId: string; readonly fence: number }, phase: GrantPhase): void {
+  private answerRevoke(link: Link, name: GrantName, phase: GrantPhase): void {
     const { callId, grantId, fence } = name;
     this.send(link, { $case: "revokeAnswer", value: { callId, grantId, fence, journalId: `journal_${this.options.runnerId}`, phase } });
-  }
-
-  private refusedFence(callId: string): number {
-    let newest = -1;
-    for (const entry of this.journal.values()) {
-      if (entry.callId === callId && entry.refused) {
-        newest = Math.max(newest, entry.fence);
-      }
-    }
-    return newest;
-  }
-
-  private repeatable(tool: string): boolean {
-    return this.options.tools.some((each) => each.tool === tool && each.idempotent);
-  }
-
-  private mark(grantId: string): void {
-    const entry = this.journal.get(grantId);
-    if (entry !== undefined) {
-      entry.acknowledged = true;
-    }
   }
 
   private sendReceipt(link: Link, receipt: Receipt): void {

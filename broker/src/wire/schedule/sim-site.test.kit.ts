@@ -8,30 +8,33 @@ import type { Log } from "../../domain/ports/log.js";
 import { createMemoryLedgerStore } from "../../ledger/memory/memory-ledger.js";
 import { DEFAULT_FIGURES, type Figures } from "../figures.js";
 import { createWire, type Wire } from "../wire.js";
-import { type BusFaults, createSimBus, Cuts } from "./sim-bus.test.kit.js";
+import { type BusFaults, Cuts, createSimBus } from "./sim-bus.test.kit.js";
 import { createSimChannel, type SimChannel } from "./sim-channel.test.kit.js";
+import type { SimRunnerOptions } from "./sim-execution.test.kit.js";
 import { createSimLedger, type LedgerFaults, type SimLedger } from "./sim-ledger.test.kit.js";
-import { SimRunner, type SimRunnerOptions } from "./sim-runner.test.kit.js";
+import { SimRunner } from "./sim-runner.test.kit.js";
 import { type Random, SimProcess, simIds, World } from "./world.test.kit.js";
 
 export const SIM_AGENT: AgentPrincipal = { kind: "agent", keyId: "key_agent", application: "default", scopes: new Set(SCOPES) };
 
-/** A tenth of the real ones or so: schedules are short. */
-export const SIM_FIGURES: Figures = {
-  ...DEFAULT_FIGURES,
-  pingIntervalMs: 300,
-  leaseMs: 1_200,
-  helloMs: 800,
-  heartbeatMs: 200,
-  goneAfterMs: 700,
-  driverAnswerMs: 200,
-  offerRepeatMs: 250,
-  reservationMs: 150,
-  waitingNoticeMs: 50,
-  confirmationMs: 4_000,
-  ledgerAnswerMs: 700,
-  settledMemoryMs: 1_000,
-};
+/** A tenth of the real ones or so, since schedules are short; each schedule has its own proportions. */
+function simFigures(random: Random): Figures {
+  return {
+    ...DEFAULT_FIGURES,
+    pingIntervalMs: 300,
+    leaseMs: random.pick([800, 1_200, 2_500]),
+    helloMs: 800,
+    heartbeatMs: 200,
+    goneAfterMs: random.pick([500, 700, 1_500]),
+    driverAnswerMs: random.pick([60, 200, 400]),
+    offerRepeatMs: 250,
+    reservationMs: random.pick([30, 150, 400]),
+    waitingNoticeMs: 50,
+    confirmationMs: 4_000,
+    ledgerAnswerMs: 700,
+    settledMemoryMs: 1_000,
+  };
+}
 
 export interface SimTool {
   readonly toolset: "shop" | "tab";
@@ -90,12 +93,14 @@ export class SimSite {
   readonly logged: string[] = [];
   readonly busFaults: BusFaults = { lost: 0, twice: 0, late: 0, lateMs: 0 };
   readonly ledgerFaults: LedgerFaults = { slow: 0, slowMs: 0, lostAcks: 0 };
+  readonly figures: Figures;
   private readonly hub;
   private readonly channels = new Map<SimBroker, Set<SimChannel>>();
   private brokerCount = 0;
 
   constructor(readonly random: Random) {
     this.world = new World(random);
+    this.figures = simFigures(random);
     this.hub = createLocalBusHub({ clock: { schedule: (delayMs, task) => this.world.after(delayMs, task) } });
   }
 
@@ -113,7 +118,7 @@ export class SimSite {
       clock: process.clock,
       ids,
       log: this.logOf(process.name),
-      figures: SIM_FIGURES,
+      figures: this.figures,
       catalog: simCatalog,
       authenticator: {
         agent: async () => SIM_AGENT,
@@ -193,12 +198,12 @@ export class SimSite {
     return channel;
   }
 
-  started(runner: SimRunner, grant: Grant): void {
+  started(runner: { readonly options: SimRunnerOptions }, grant: Grant): void {
     const { callId, grantId, fence } = grant;
     this.starts.push({ callId, grantId, fence, runnerId: runner.options.runnerId, at: this.world.now });
   }
 
-  granted(runner: SimRunner, grant: Grant): void {
+  granted(runner: { readonly options: SimRunnerOptions }, grant: Grant): void {
     const { binding, subject } = runner.options;
     if (grant.toolset !== binding || grant.subject !== subject) {
       this.failed(`I8: ${runner.options.runnerId} of ${binding}/${subject} got a call for ${grant.toolset}/${grant.subject}`);
