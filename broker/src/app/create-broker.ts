@@ -14,12 +14,17 @@ import { DEFAULT_FIGURES } from "../wire/figures.js";
 import type { RunnerChannel } from "../wire/operations.js";
 import { createWire } from "../wire/wire.js";
 import type { Address, BrokerAddresses, BrokerOptions } from "./broker-options.js";
+import { closeInOrder, type OpenPart } from "./close-in-order.js";
 import { silentLog } from "./logs.js";
 import { openStores } from "./open-stores.js";
 import { StartError } from "./start-error.js";
 import { createSystemIds, systemClock } from "./system.js";
 
 const DRAIN_MS_DEFAULT = 30_000;
+/** The end of a broker takes at most this much longer than its drain. */
+const CLOSE_MS = 2_000;
+/** Clients that are in the middle of a request when everything is answered have this long to go. */
+const GATEWAY_CLOSE_MS = 300;
 
 export interface Broker {
   /** The broker's incarnation: new at each start. */
@@ -44,17 +49,19 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
   const ids = createSystemIds();
   const brokerId = ids.next("broker");
   const figures = { ...DEFAULT_FIGURES, ...options.figures };
-  const undo: (() => Promise<unknown> | unknown)[] = [];
+  /** What has begun, in the order in which it ends: the parts that stand on others first. */
+  const open: OpenPart[] = [];
+  const began = (...parts: OpenPart[]): void => void open.unshift(...parts);
   try {
     const stores = await openStores(options.store, { brokerId, clock, log });
-    undo.push(
-      () => stores.close(),
-      () => stores.catalog.close(),
-      () => stores.bus.close(),
-      () => stores.ledger.close(),
+    began(
+      { part: "ledger", close: () => stores.ledger.close() },
+      { part: "bus", close: () => stores.bus.close() },
+      { part: "catalog store", close: () => stores.catalog.close() },
+      { part: "stores", close: () => stores.close() },
     );
     const catalog = createCatalog({ store: stores.catalog, clock, ids, log });
-    undo.push(() => catalog.close());
+    began({ part: "catalog", close: () => catalog.close() });
     const access = createAccess({
       store: stores.catalog,
       clock,
@@ -67,10 +74,10 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
         ),
       log,
     });
-    undo.push(() => access.close());
+    began({ part: "access", close: () => access.close() });
     const index = options.index === false ? undefined : createCallIndex({ ledger: stores.ledger, file: stores.indexFile, log });
+    began({ part: "index", close: () => index?.stop() });
     await index?.start();
-    undo.push(() => index?.stop());
 
     async function resultFaults(request: CallRequest, json: string): Promise<readonly FaultDetail[]> {
       const resolved = await catalog.resolveTool(request.application, request.toolset, request.tool, request.toolsetVersion);
@@ -93,8 +100,10 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       resultFaults,
     });
     access.onRevoked(({ keyId }) => wire.sessions.keyRevoked(keyId));
+    // Also a wire that did not start has begun: other brokers may have heard of it.
+    let drainMs = 0;
+    began({ part: "wire", close: () => wire.stop(drainMs) });
     await wire.start();
-    undo.push(() => wire.stop(0));
 
     const health = {
       async check() {
@@ -123,6 +132,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       dev,
       log,
       version: options.version ?? "0.1.0",
+      limits: { closeGraceMs: GATEWAY_CLOSE_MS },
     });
     const checkOrigin = createOriginCheck(dev);
     const websocket = createWebSocketGateway({
@@ -143,15 +153,22 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
     const grpc =
       options.grpc === null
         ? undefined
-        : createGrpcGateway({ operations, authenticator: access.authenticator, runnerHandlers: runnerGateway.handlers, health, log });
+        : createGrpcGateway({
+            operations,
+            authenticator: access.authenticator,
+            runnerHandlers: runnerGateway.handlers,
+            health,
+            log,
+            limits: { closeGraceMs: GATEWAY_CLOSE_MS },
+          });
 
+    // They end after the wire: what it answers at its end goes out through them.
+    const closeGateways = (): Promise<unknown> =>
+      Promise.all([websocket.stop({ drainMs: 0 }), runnerGateway.stop({ drainMs: 0 }), http.close(), grpc?.close()]);
+    open.splice(1, 0, { part: "gateways", close: closeGateways });
     const httpPort = await listening(http.listen(options.http), "HTTP", options.http);
-    undo.push(() => http.close());
-    let grpcPort: number | undefined;
-    if (grpc !== undefined && options.grpc !== null) {
-      grpcPort = await listening(grpc.listen(options.grpc), "gRPC", options.grpc);
-      undo.push(() => grpc.close());
-    }
+    const grpcPort =
+      grpc === undefined || options.grpc === null ? undefined : await listening(grpc.listen(options.grpc), "gRPC", options.grpc);
 
     const addresses: BrokerAddresses = {
       http: `http://${authority(options.http.host, httpPort)}`,
@@ -160,27 +177,18 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
     };
     log.info("broker_started", { broker_id: brokerId, http: addresses.http, grpc: addresses.grpc, ledger: stores.ledger.description.kind });
 
+    let stopping: Promise<void> | undefined;
     let resolveClosed: () => void = () => undefined;
     const closed = new Promise<void>((resolve) => {
       resolveClosed = resolve;
     });
-    let stopping: Promise<void> | undefined;
 
-    async function shutDown(drainMs: number): Promise<void> {
+    async function shutDown(): Promise<void> {
       log.info("broker_stopping", { broker_id: brokerId, drain_ms: drainMs });
       wire.beginDrain();
       http.beginDrain();
       grpc?.beginDrain();
-      await wire.stop(drainMs);
-      await Promise.all([websocket.stop({ drainMs: 0 }), runnerGateway.stop({ drainMs: 0 })]);
-      await Promise.all([http.close(), grpc?.close()]);
-      await index?.stop();
-      access.close();
-      catalog.close();
-      await stores.ledger.close();
-      await stores.bus.close();
-      await stores.catalog.close();
-      await stores.close();
+      await closeInOrder(open, drainMs + CLOSE_MS, log);
       log.info("broker_stopped", { broker_id: brokerId });
       resolveClosed();
     }
@@ -193,18 +201,17 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       serveRunner(channel) {
         void wire.sessions.serve(channel, { principal: undefined, origin: undefined, remoteAddress: "memory" });
       },
-      stop({ drainMs = DRAIN_MS_DEFAULT } = {}) {
-        stopping ??= shutDown(drainMs);
+      stop(how = {}) {
+        if (stopping === undefined) {
+          drainMs = how.drainMs ?? DRAIN_MS_DEFAULT;
+          stopping = shutDown();
+        }
         return stopping;
       },
       closed,
     };
   } catch (error) {
-    for (const step of undo.reverse()) {
-      await Promise.resolve(step()).catch((failure: unknown) =>
-        log.warn("start_cleanup_failed", { error: failure instanceof Error ? failure.message : String(failure) }),
-      );
-    }
+    await closeInOrder(open, CLOSE_MS, log);
     throw error;
   }
 }

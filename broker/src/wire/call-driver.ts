@@ -100,20 +100,27 @@ export class CallDriver implements DrivenCall {
     this.resume();
   }
 
-  /**
-   * Looks whether another broker took the call over unnoticed: this one may have been thought dead. Not, when it knew for sure
-   * within the last `provenMs`.
-   */
-  async verify(provenMs = 0): Promise<void> {
-    if (!(await this.isDoubtful(provenMs))) {
+  /** Looks whether another broker took the call over unnoticed: this one may have been thought dead. */
+  async verify(): Promise<void> {
+    if (!(await this.isDoubtful())) {
       return;
     }
     // What seemed to be another's may be an entry of its own that was on its way.
     await this.exclusive(async () => {
-      if (await this.isDoubtful(0)) {
+      if (await this.isDoubtful()) {
         await this.reload();
       }
     });
+  }
+
+  /** Did it store something itself within the last `withinMs`? Whoever looked at the call before that takes nothing over. */
+  hasStored(withinMs: number): boolean {
+    return this.context.clock.monotonic() - this.log.storedAtMs < withinMs;
+  }
+
+  /** Did it look within the last `withinMs`, and nobody had taken the call over? */
+  hasLooked(withinMs: number): boolean {
+    return this.context.clock.monotonic() - this.log.wholeAtMs < withinMs;
   }
 
   /** Grants the queued call to the runner that `placement` reserved; false: it was not granted to that one. */
@@ -214,13 +221,8 @@ export class CallDriver implements DrivenCall {
     this.wake();
   }
 
-  private async isDoubtful(provenMs: number): Promise<boolean> {
-    const { clock } = this.context;
-    const isOpen = this.drives && !isSettledState(this.known);
-    if (!isOpen || clock.monotonic() - this.log.provenAtMs < provenMs) {
-      return false;
-    }
-    return this.log.isBehind();
+  private async isDoubtful(): Promise<boolean> {
+    return this.drives && !isSettledState(this.known) && (await this.log.isBehind());
   }
 
   /** Starts the work of a state that was read from the log. */

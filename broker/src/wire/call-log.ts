@@ -42,8 +42,9 @@ export class CallLog {
   private busy = false;
   private waitingNews: (() => void)[] = [];
   private adoptedAt: number[] = [];
-  /** Monotonic time at which the picture was certainly whole: what it shows was asked for at that time or later. */
-  provenAtMs = Number.NEGATIVE_INFINITY;
+  /** Monotonic times at which its newest own append began, and at which it last asked whether the picture is whole, and it was. */
+  storedAtMs = Number.NEGATIVE_INFINITY;
+  wholeAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(
     readonly callId: string,
@@ -88,7 +89,7 @@ export class CallLog {
         this.noteTakeOver(entry);
       }
       this.current = state;
-      this.provenAtMs = askedAt;
+      this.wholeAtMs = askedAt;
       this.merge(events);
       return state.kind !== "requested";
     } finally {
@@ -103,7 +104,7 @@ export class CallLog {
     for await (const stored of this.context.ledger.read(this.callId, version + 1)) {
       return stored.version > version;
     }
-    this.provenAtMs = Math.max(this.provenAtMs, askedAt);
+    this.wholeAtMs = Math.max(this.wholeAtMs, askedAt);
     return false;
   }
 
@@ -132,7 +133,8 @@ export class CallLog {
         throw new Error(`call ${this.callId}: ${moved.reason}`);
       }
       this.current = moved.state;
-      this.provenAtMs = askedAt;
+      this.storedAtMs = askedAt;
+      this.wholeAtMs = askedAt;
       this.noteTakeOver(placed);
       this.news.stored(moved.state.record.eventSeq);
       // A start that was told live comes into the log under the number that it was told with.

@@ -17,6 +17,8 @@ export type Performer = (driver: CallDriver, command: DriverCommand) => Promise<
 export interface PerformerContext {
   readonly driver: () => DriverContext;
   readonly modelText: (code: string, message: string) => string;
+  /** Is there no other broker? */
+  readonly alone: () => boolean;
   readonly whyWaiting: (driver: CallDriver) => "runner" | "handler" | "capacity";
 }
 
@@ -45,16 +47,14 @@ export function createPerformer(context: PerformerContext): Performer {
     return resultFaults(driver.known.record.request, json);
   }
 
-  /**
-   * Nobody takes a call over within the time that its driver has to answer: what was sure less than half of that ago is
-   * true now, and an agent is never shown an older state than before.
-   */
-  async function proven(driver: CallDriver): Promise<void> {
-    if (driver.drives) {
-      await driver.verify(context.driver().figures.driverAnswerMs / 2);
-      if (!driver.drives && !isSettledState(driver.known)) {
-        throw new NotDriver(driver.callId);
-      }
+  /** The driver of an open call looks whether it still is that, unless `isSure`; a settled call does not change. */
+  async function sure(driver: CallDriver, isSure: () => boolean): Promise<void> {
+    if (!driver.drives || isSettledState(driver.known) || context.alone() || isSure()) {
+      return;
+    }
+    await driver.verify();
+    if (!driver.drives && !isSettledState(driver.known)) {
+      throw new NotDriver(driver.callId);
     }
   }
 
@@ -234,11 +234,15 @@ export function createPerformer(context: PerformerContext): Performer {
       case "verify":
         await driver.verify();
         return DONE;
-      case "view":
-        await proven(driver);
+      case "view": {
+        // Who takes a call over has waited for its driver's answer first. So an agent is never shown an older state than before.
+        const waitedMs = context.driver().figures.driverAnswerMs / 2;
+        await sure(driver, () => driver.hasStored(waitedMs));
         return viewOf(driver, true);
+      }
       case "events":
-        await proven(driver);
+        // News may come a little late.
+        await sure(driver, () => driver.hasLooked(context.driver().figures.driverAnswerMs / 2));
         return events(driver, command.afterSeq, command.waitMs, context.driver());
     }
   };

@@ -1,11 +1,13 @@
 /** For tests: brokers without gateways that share one ledger and one bus in this process, and runners that are scripted. */
-import { createMemoryChannelPair, type Grant, Hello, type RunnerFrame, Succeeded } from "@toolrunner/proto";
+import { type BrokerFrame, createMemoryChannelPair, type Grant, Hello, type RunnerFrame, Succeeded } from "@toolrunner/proto";
 import { createSystemIds, systemClock } from "../app/system.js";
 import { createLocalBusHub, type LocalBusHub } from "../bus/local/local-bus.js";
 import type { AgentPrincipal } from "../domain/ports/access.js";
 import { SCOPES } from "../domain/ports/access.js";
+import type { Bus } from "../domain/ports/bus.js";
 import type { CatalogOperations, ToolView } from "../domain/ports/catalog.js";
-import type { Log } from "../domain/ports/log.js";
+import type { Ledger } from "../domain/ports/ledger.js";
+import type { Log, LogFields } from "../domain/ports/log.js";
 import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
 import { DEFAULT_FIGURES, type Figures } from "./figures.js";
 import { createWire, type Wire } from "./wire.js";
@@ -33,15 +35,28 @@ export function createSite(log: Log): Site {
   return { hub: createLocalBusHub(), store: createMemoryLedgerStore(), log };
 }
 
+export interface BrokerParts {
+  /** What the broker sees of the ledger and the bus; default: the site's own. */
+  readonly ledger?: ((ledger: Ledger) => Ledger) | undefined;
+  readonly bus?: ((bus: Bus) => Bus) | undefined;
+  readonly catalog?: Partial<CatalogOperations> | undefined;
+}
+
+export interface TestBroker {
+  readonly wire: Wire;
+  readonly id: string;
+  kill(): void;
+  stop(): Promise<void>;
+}
+
 /** A broker of the site that is already started. `kill` makes it silent without telling anybody. */
-export async function startBroker(
-  site: Site,
-  figures: Partial<Figures> = {},
-): Promise<{ readonly wire: Wire; readonly id: string; kill(): void; stop(): Promise<void> }> {
+export async function startBroker(site: Site, figures: Partial<Figures> = {}, parts: BrokerParts = {}): Promise<TestBroker> {
   const ids = createSystemIds();
   const id = ids.next("broker");
-  const bus = site.hub.connect();
-  const ledger = createMemoryLedger({ store: site.store });
+  const ownBus = site.hub.connect();
+  const bus = parts.bus?.(ownBus) ?? ownBus;
+  const ownLedger = createMemoryLedger({ store: site.store });
+  const ledger = parts.ledger?.(ownLedger) ?? ownLedger;
   let dead = false;
   const clock = {
     ...systemClock,
@@ -60,7 +75,7 @@ export async function startBroker(
     ids,
     log: site.log,
     figures: { ...FIGURES, ...figures },
-    catalog: oneToolCatalog,
+    catalog: { ...oneToolCatalog, ...parts.catalog },
     authenticator: {
       agent: async () => AGENT,
       runner: async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true }),
@@ -76,8 +91,8 @@ export async function startBroker(
     id,
     kill() {
       dead = true;
-      void bus.close();
-      void ledger.close();
+      void ownBus.close();
+      void ownLedger.close();
     },
     stop: () => wire.stop(0),
   };
@@ -129,6 +144,8 @@ export interface ScriptedRunner {
   readonly grants: readonly Grant[];
   /** Kinds of the frames that came. */
   readonly frames: readonly string[];
+  /** The frames themselves. */
+  readonly received: readonly NonNullable<BrokerFrame["frame"]>[];
   next(): Promise<Grant>;
   send(frame: RunnerFrame["frame"]): void;
   succeed(grant: Grant, resultJson?: string, digest?: string): void;
@@ -138,16 +155,23 @@ export interface ScriptedRunner {
   readonly closed: Promise<{ readonly code: number }>;
 }
 
-/** A runner of binding `shop` that does what the test says. It answers pings with the grants that it was given and did not finish. */
+/** A runner of binding `shop` that does what the test says. It answers pings, unless it is `silent`, with the grants that it was given and did not finish. */
 export async function connectRunner(
   wire: Wire,
-  options: { readonly runnerId?: string; readonly journalId?: string; readonly slots?: number; readonly held?: Hello["held"] } = {},
+  options: {
+    readonly runnerId?: string;
+    readonly journalId?: string;
+    readonly slots?: number;
+    readonly held?: Hello["held"];
+    readonly silent?: boolean;
+  } = {},
 ): Promise<ScriptedRunner> {
   const pair = createMemoryChannelPair();
   void wire.sessions.serve(pair.broker, { principal: undefined, origin: undefined, remoteAddress: "memory" });
   const channel = pair.runner;
   const grants: Grant[] = [];
   const frames: string[] = [];
+  const received: NonNullable<BrokerFrame["frame"]>[] = [];
   const open = new Map<string, Grant>();
   const waiting: ((grant: Grant) => void)[] = [];
   let taken = 0;
@@ -179,6 +203,9 @@ export async function connectRunner(
   void (async () => {
     for await (const { frame } of channel) {
       frames.push(frame?.$case ?? "unknown");
+      if (frame !== undefined) {
+        received.push(frame);
+      }
       if (frame?.$case === "welcome") {
         welcome();
       }
@@ -187,7 +214,7 @@ export async function connectRunner(
         grants.push(frame.value);
         waiting.shift()?.(frame.value);
       }
-      if (frame?.$case === "ping") {
+      if (frame?.$case === "ping" && options.silent !== true) {
         const held = [...open.values()].map(({ callId, grantId, fence }) => ({ callId, grantId, fence, phase: 2 }));
         channel.send({ frame: { $case: "pong", value: { number: frame.value.number, held } } });
       }
@@ -197,6 +224,7 @@ export async function connectRunner(
   return {
     grants,
     frames,
+    received,
     next() {
       const grant = grants[taken];
       taken += 1;
@@ -227,4 +255,24 @@ export async function connectRunner(
     close: () => channel.close(1000),
     closed: channel.closed,
   };
+}
+
+/** Looks again and again until something is there; rejects after 5 s. */
+export async function until<T>(what: string, look: () => T | undefined | false | Promise<T | undefined | false>): Promise<T> {
+  const endsAt = performance.now() + 5_000;
+  while (performance.now() < endsAt) {
+    const found = await look();
+    if (found !== undefined && found !== false) {
+      return found;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  throw new Error(`${what} did not come`);
+}
+
+/** A log that keeps its lines. */
+export function recordedLog(): { readonly log: Log; readonly lines: { readonly event: string; readonly fields: LogFields }[] } {
+  const lines: { readonly event: string; readonly fields: LogFields }[] = [];
+  const line = (event: string, fields: LogFields = {}): void => void lines.push({ event, fields });
+  return { lines, log: { debug: line, info: line, warn: line, error: line } };
 }

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { silentLog } from "../app/logs.js";
 import { LOCAL_CLAIM } from "./placement.js";
-import { AGENT, connectRunner, createSite, type Site, startBroker } from "./wire.test.kit.js";
+import { AGENT, connectRunner, createSite, type Site, startBroker, until } from "./wire.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -18,18 +18,6 @@ async function broker(site: Site, figures = {}) {
 
 const CALL = { toolset: "shop", tool: "echo", arguments: { x: 1 } };
 const SAFE = { ...CALL, tool: "safe" };
-
-async function until<T>(what: string, look: () => T | undefined | false | Promise<T | undefined | false>): Promise<T> {
-  const endsAt = performance.now() + 5_000;
-  while (performance.now() < endsAt) {
-    const found = await look();
-    if (found !== undefined && found !== false) {
-      return found;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-  throw new Error(`${what} did not come`);
-}
 
 describe("one broker", () => {
   it("grants a call on the fast path with two ledger writes", async () => {

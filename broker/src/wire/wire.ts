@@ -149,7 +149,12 @@ export function createWire(options: WireOptions): Wire {
     },
     resultFaults: options.resultFaults,
   };
-  const performer = createPerformer({ driver, modelText: options.modelText, whyWaiting: (call) => dispatcher.whyWaiting(call) });
+  const performer = createPerformer({
+    driver,
+    modelText: options.modelText,
+    alone: () => membership.alone,
+    whyWaiting: (call) => dispatcher.whyWaiting(call),
+  });
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
   const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });

@@ -57,8 +57,14 @@ export interface NatsServer {
 
 const READY_TIMEOUT_MS = 20_000;
 const START_TRIES = 5;
-const PORT_MIN = 20_000;
-const PORT_MAX = 32_000;
+/**
+ * Each worker of a test run takes ports of a range of its own: the port of a server that was killed would otherwise be taken
+ * by a server of another test, and its clients would come back to that one.
+ */
+const PORTS_A_WORKER = 1_500;
+const WORKERS_MAX = 8;
+const PORT_MIN = 20_000 + ((Number(process.env.VITEST_POOL_ID ?? 1) - 1) % WORKERS_MAX) * PORTS_A_WORKER;
+const PORT_MAX = PORT_MIN + PORTS_A_WORKER;
 const SET_PRIVILEGES = "/usr/bin/setpriv";
 
 const running = new Set<number>();

@@ -78,9 +78,11 @@ export function createSharedRegistry(): SharedRegistry {
           check(key);
           return records.get(key);
         },
-        async delete(key) {
+        async delete(key, expected) {
           check(key);
-          if (!records.delete(key)) return;
+          const present = records.get(key);
+          if (present === undefined || (expected !== undefined && present.revision !== expected)) return;
+          records.delete(key);
           revision += 1;
           tell({ kind: "delete", key, revision });
         },

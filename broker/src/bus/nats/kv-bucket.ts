@@ -38,7 +38,8 @@ export interface KvBucket {
   /** Stores `value` when the key's revision is `expected` (undefined: whatever it is); undefined when it is not. */
   write(key: string, value: string, expected: number | undefined): Promise<number | undefined>;
   get(key: string): Promise<RegistryRecord | undefined>;
-  delete(key: string): Promise<void>;
+  /** With `expected`: only while the key's revision is that one. */
+  delete(key: string, expected?: number): Promise<void>;
 }
 
 /** How long a write or read is repeated. */
@@ -119,9 +120,12 @@ export async function openKvBucket({ connection, bucket, replicas }: KvBucketOpt
       if (message === undefined || isMarker({ headers: message.header })) return undefined;
       return { key, value: message.string(), revision: message.seq };
     },
-    async delete(key) {
+    async delete(key, expected) {
       const message = await last(key);
-      if (message !== undefined && !isMarker({ headers: message.header })) await publish(key, "", undefined, "DEL");
+      if (message === undefined || isMarker({ headers: message.header })) return;
+      if (expected !== undefined && message.seq !== expected) return;
+      // A write that comes in between makes the server refuse the marker: then the record is another one.
+      await publish(key, "", expected, "DEL");
     },
   };
 }

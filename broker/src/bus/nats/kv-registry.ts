@@ -89,9 +89,9 @@ export function createKvRegistry({ connection, bucket, log, isClosed }: KvRegist
         check(key);
         return bucket.get(key);
       },
-      async delete(key) {
+      async delete(key, expected) {
         check(key);
-        await bucket.delete(key);
+        await bucket.delete(key, expected);
       },
       async list() {
         check();

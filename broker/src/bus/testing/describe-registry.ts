@@ -47,6 +47,36 @@ export function describeRegistry(world: () => { readonly one: Bus; readonly two:
       expect(await registry.get("k")).toEqual({ key: "k", value: "2", revision: second });
     });
 
+    it("B2: deletes at an expected revision only while the record has it, and tells nobody otherwise", async () => {
+      const registry = await world().one.registry("sessions");
+      const theirs = await world().two.registry("sessions");
+      const changes: string[] = [];
+      await theirs.watch((change) => changes.push(change.kind));
+      const first = await registry.put("k", "1");
+      const second = await theirs.put("k", "2");
+      await registry.delete("k", first);
+      await registry.delete("k", second + 1);
+      await registry.delete("absent", first);
+      expect(await theirs.get("k")).toEqual({ key: "k", value: "2", revision: second });
+      await registry.delete("k", second);
+      expect(await theirs.get("k")).toBeUndefined();
+      const third = await registry.put("k", "3");
+      await registry.delete("k", second);
+      expect((await theirs.get("k"))?.revision).toBe(third);
+      await eventually("the changes", () => changes.length >= 4);
+      expect(changes).toEqual(["put", "put", "delete", "put"]);
+    });
+
+    it("B2: never deletes what was written at the same time by another", async () => {
+      const registry = await world().one.registry("sessions");
+      const theirs = await world().two.registry("sessions");
+      for (let round = 0; round < 20; round += 1) {
+        const old = await registry.put(`r${round}`, "old");
+        const [written] = await Promise.all([theirs.put(`r${round}`, "new"), registry.delete(`r${round}`, old)]);
+        expect(await registry.get(`r${round}`)).toEqual({ key: `r${round}`, value: "new", revision: written });
+      }
+    });
+
     it("has one winner when twelve writers race from the same revision", async () => {
       const registries = await Promise.all([world().one, world().two].map((bus) => bus.registry("brokers")));
       let revision = 0;
@@ -74,6 +104,8 @@ export function describeRegistry(world: () => { readonly one: Bus; readonly two:
       await theirs.put("a", "2");
       await mine.put("c", "1");
       await theirs.delete("b");
+      // Each key has its newest record only: a deletion that nobody saw yet would be replaced by what comes after it.
+      await eventually("the deletion", () => changes.some(({ kind }) => kind === "delete"));
       await theirs.put("b", "3");
       await eventually("four changes", () => changes.length >= 6);
       expect(

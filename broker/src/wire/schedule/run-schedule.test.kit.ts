@@ -265,14 +265,12 @@ class Faults {
     const broker = this.pickBroker();
     if (broker !== undefined) {
       const { name } = broker.process;
-      const withLedger = this.random.chance(0.5);
+      // Bus and ledger are one connection.
       this.site.cuts.cutOff(name, true);
-      broker.ledger.away = withLedger || broker.ledger.away;
+      broker.ledger.away = true;
       this.site.world.after(this.random.between(50, 3_000), () => {
         this.site.cuts.cutOff(name, false);
-        if (withLedger) {
-          broker.ledger.away = false;
-        }
+        broker.ledger.away = false;
       });
     }
   }

@@ -134,12 +134,7 @@ export function createSimBus(process: SimProcess, hub: LocalBusHub, cuts: Cuts, 
       put: (key, value) => there(() => shared.put(key, value)),
       update: (key, value, expected) => there(() => shared.update(key, value, expected)),
       get: (key) => there(() => shared.get(key)),
-      delete: (key, expected) =>
-        there(async () => {
-          if (expected === undefined || (await shared.get(key))?.revision === expected) {
-            await shared.delete(key);
-          }
-        }),
+      delete: (key, expected) => there(() => shared.delete(key, expected)),
       list: () => there(() => shared.list()),
       async watch(listener) {
         let last: Promise<void> = Promise.resolve();
