@@ -12,6 +12,7 @@ import type { CallEffect, CallEvent } from "../domain/call/transition.js";
 import type { Json } from "../domain/ports/catalog.js";
 import { CallLog, type KnownState } from "./call-log.js";
 import { CallTimers } from "./call-timers.js";
+import type { NewsOrder } from "./commands.js";
 import { type Decision, type DrivenCall, type DriverContext, NotDriver } from "./driver-context.js";
 import type { Placement } from "./placement.js";
 import type { SessionRef } from "./session.js";
@@ -113,9 +114,9 @@ export class CallDriver implements DrivenCall {
     });
   }
 
-  /** Did it store something itself within the last `withinMs`? Whoever looked at the call before that takes nothing over. */
+  /** Did it begin to store something within the last `withinMs`, and succeed? */
   hasStored(withinMs: number): boolean {
-    return this.context.clock.monotonic() - this.log.storedAtMs < withinMs;
+    return this.context.clock.monotonic() - this.log.storedAtMs <= withinMs;
   }
 
   /** Did it look within the last `withinMs`, and nobody had taken the call over? */
@@ -200,8 +201,8 @@ export class CallDriver implements DrivenCall {
     }
   }
 
-  progress(grantId: string, data: { readonly [key: string]: Json }): void {
-    if (this.log.progress(grantId, this.context.clock.now(), data)) {
+  progress(grantId: string, order: NewsOrder, data: { readonly [key: string]: Json }): void {
+    if (this.log.progress(grantId, order, this.context.clock.now(), data)) {
       this.wake();
     }
   }

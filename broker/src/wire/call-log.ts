@@ -16,6 +16,7 @@ import type { Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Ledger, Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
+import type { NewsOrder } from "./commands.js";
 import { LiveNews } from "./live-news.js";
 
 export type KnownState = Exclude<CallState, { readonly kind: "requested" }>;
@@ -160,11 +161,11 @@ export class CallLog {
     return true;
   }
 
-  /** Tells progress; false: the grant does not run, or told all that it may: receipts are never dropped, news are. */
-  progress(grantId: string, atMs: number, data: { readonly [key: string]: Json }): boolean {
+  /** Tells progress; false: it is late or told, the grant does not run, or told all that it may: receipts are never dropped, news are. */
+  progress(grantId: string, order: NewsOrder, atMs: number, data: { readonly [key: string]: Json }): boolean {
     if (this.busy) {
       if (this.waitingNews.length < WAITING_NEWS_MAX) {
-        this.waitingNews.push(() => this.progress(grantId, atMs, data));
+        this.waitingNews.push(() => this.progress(grantId, order, atMs, data));
       }
       return false;
     }
@@ -172,7 +173,8 @@ export class CallLog {
     if (
       state.kind !== "running" ||
       state.grant.grantId !== grantId ||
-      this.news.progressCount(grantId) >= PROGRESS_EVENTS_PER_ATTEMPT_MAX - 1
+      this.news.progressCount(grantId) >= PROGRESS_EVENTS_PER_ATTEMPT_MAX - 1 ||
+      !this.news.isNext(grantId, order)
     ) {
       return false;
     }

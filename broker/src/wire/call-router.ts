@@ -219,8 +219,9 @@ export class CallRouter {
   /** `undefined`: it did not answer in time, and may be replaced. */
   private async ask(brokerId: string, callId: string, command: DriverCommand): Promise<DriverAnswer | undefined> {
     const waitMs = command.op === "events" ? command.waitMs : 0;
+    const asked: DriverCommand = command.op === "view" ? { op: "view" } : command;
     try {
-      const answer = await this.context.bus.request(`broker.${brokerId}.command`, JSON.stringify({ callId, command }), {
+      const answer = await this.context.bus.request(`broker.${brokerId}.command`, JSON.stringify({ callId, command: asked }), {
         timeoutMs: waitMs + this.context.driver().figures.driverAnswerMs,
       });
       return JSON.parse(answer) as DriverAnswer;

@@ -53,6 +53,7 @@ export class CallService implements CallOperations {
     body: CreateCallBody,
     options: { readonly traceparent?: string | undefined; readonly signal?: AbortSignal | undefined },
   ): Promise<CallView> {
+    const begunAtMs = this.context.driver().clock.monotonic();
     const hash = requestHash(body);
     const callId = this.context.acceptance.idOf(principal, body);
     if (this.context.drain.begun) {
@@ -65,7 +66,7 @@ export class CallService implements CallOperations {
     if (held.known.record.request.requestHash !== hash) {
       throw new BrokerError("idempotency_conflict", "this idempotency key was used for another request: use a new key for a new request");
     }
-    return this.answer(held, body.wait_seconds ?? 0, options.signal);
+    return this.answer(held, begunAtMs, body.wait_seconds ?? 0, options.signal);
   }
 
   async get(
@@ -73,7 +74,8 @@ export class CallService implements CallOperations {
     callId: string,
     options: { readonly wait_seconds?: number | undefined; readonly signal?: AbortSignal | undefined },
   ): Promise<CallView> {
-    return this.answer(await this.owned(principal, callId), options.wait_seconds ?? 0, options.signal);
+    const begunAtMs = this.context.driver().clock.monotonic();
+    return this.answer(await this.owned(principal, callId), begunAtMs, options.wait_seconds ?? 0, options.signal);
   }
 
   async list(principal: AgentPrincipal, filter: CallFilter, page: PageRequest): Promise<Page<CallView>> {
@@ -193,9 +195,11 @@ export class CallService implements CallOperations {
   }
 
   /** Waits for the turn's answer and shows the call as it is then. */
-  private async answer(driver: CallDriver, waitSeconds: number, signal: AbortSignal | undefined): Promise<CallView> {
+  private async answer(driver: CallDriver, begunAtMs: number, waitSeconds: number, signal: AbortSignal | undefined): Promise<CallView> {
     await this.context.waits.forAnswer(driver, waitSeconds * 1_000, signal);
-    return this.view(driver.callId);
+    const local = this.context.table.get(driver.callId);
+    const isSure = local?.hasStored(this.context.driver().clock.monotonic() - begunAtMs) === true;
+    return (await this.command(driver.callId, { op: "view", isSure })).view;
   }
 
   private find(callId: string): Promise<CallDriver | undefined> {

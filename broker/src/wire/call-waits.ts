@@ -39,12 +39,19 @@ export class CallWaits {
     let seq = driver.known.record.eventSeq;
     while (!answersTurn(state) && !over()) {
       const leftMs = endsAt - clock.monotonic();
-      const batch = await this.events(driver.callId, seq, { waitMs: leftMs, limitMs: leftMs }, signal);
-      if (batch === undefined) {
+      const local = this.context.table.get(driver.callId);
+      if (local?.drives === true) {
+        // Its own changes are enough: no event has to be shown to anybody.
+        const answered = (): boolean => answersTurn(local.known.kind) || !local.drives || this.ended(signal);
+        await changed(local, leftMs, this.context.driver(), answered, signal);
+        state = local.known.kind;
         continue;
       }
-      seq = batch.events.at(-1)?.seq ?? seq;
-      state = batch.state;
+      const batch = await this.events(driver.callId, seq, { waitMs: leftMs, limitMs: leftMs }, signal);
+      if (batch !== undefined) {
+        seq = batch.events.at(-1)?.seq ?? seq;
+        state = batch.state;
+      }
     }
   }
 

@@ -10,6 +10,12 @@ import type { CancelMode, ReconcileOutcome } from "./operations.js";
 import type { Requirement } from "./requirement.js";
 import type { SessionRef } from "./session.js";
 
+/** Where news of a runner stands among all of it: what comes late, or twice, over the bus is told from what comes next. */
+export interface NewsOrder {
+  readonly sessionEpoch: number;
+  readonly number: number;
+}
+
 export type HeldPhase = "not_started" | "running" | "outcome_unknown" | "finished";
 
 /** Whose runner speaks: a call of another application, binding or subject is none of its business (I8). */
@@ -34,7 +40,13 @@ export type DriverCommand =
       readonly message: string;
     }
   | { readonly op: "started"; readonly runner: RunnerRef; readonly grantId: string; readonly atMs: number }
-  | { readonly op: "progress"; readonly runner: RunnerRef; readonly grantId: string; readonly data: { readonly [key: string]: Json } }
+  | {
+      readonly op: "progress";
+      readonly runner: RunnerRef;
+      readonly grantId: string;
+      readonly order: NewsOrder;
+      readonly data: { readonly [key: string]: Json };
+    }
   | {
       readonly op: "cancel_answer";
       readonly runner: RunnerRef;
@@ -56,7 +68,8 @@ export type DriverCommand =
     }
   /** Another broker took calls over: do not believe your memory. */
   | { readonly op: "verify" }
-  | { readonly op: "view" }
+  /** `isSure`, on this broker only: the driver stored something since the question was asked, so what it remembers is true. */
+  | { readonly op: "view"; readonly isSure?: boolean }
   /** Waits up to `waitMs` for events after `afterSeq`. */
   | { readonly op: "events"; readonly afterSeq: number; readonly waitMs: number };
 
@@ -116,7 +129,7 @@ export interface GrantToSend {
   readonly traceparent: string | null;
 }
 
-/** Broadcast to brokers that have a matching handler connected. */
+/** Broadcast to brokers that have a matching handler connected: who has a free runner answers. Or asked of one broker, which answers null then. */
 export interface Offer {
   readonly callId: string;
   readonly requirement: Requirement;
@@ -130,4 +143,16 @@ export interface OfferAnswer {
   readonly visible: boolean;
   readonly focused: boolean;
   readonly load: number;
+}
+
+/** Broadcast: a runner of this binding and subject has a free slot at this broker. */
+export interface ClaimAppeared {
+  readonly place: string;
+  readonly brokerId: string;
+}
+
+/** Broadcast: the call was granted for this answer, or for none. Whoever reserved another claim for it frees it. */
+export interface OfferTaken {
+  readonly callId: string;
+  readonly offerId: string | null;
 }

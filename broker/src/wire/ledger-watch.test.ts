@@ -3,6 +3,7 @@ import { silentLog } from "../app/logs.js";
 import { systemClock } from "../app/system.js";
 import { DEFAULT_FIGURES } from "./figures.js";
 import { LedgerWatch } from "./ledger-watch.js";
+import { Random, SimProcess, World } from "./schedule/world.test.kit.js";
 import { createTimerWheel, type TimerWheel } from "./timer-wheel.js";
 
 let timers: TimerWheel;
@@ -52,6 +53,58 @@ describe("the watch on the ledger", () => {
     }
     expect(watch.away).toBe(false);
     expect(told).toBe(1);
-    watch.stop();
+    await watch.stop();
+  });
+
+  it("does not take its own standstill for the ledger's (G3)", async () => {
+    const world = new World(new Random(1));
+    const process = new SimProcess(world, "broker");
+    timers = createTimerWheel(process.clock, (error) => {
+      throw error;
+    });
+    const watch = new LedgerWatch({
+      ledger: { check: () => process.turn(1) },
+      clock: process.clock,
+      timers,
+      figures: DEFAULT_FIGURES,
+      log: silentLog,
+    });
+    let told = 0;
+    watch.onAway(() => {
+      told += 1;
+    });
+    watch.start();
+    await world.run(10_000, () => false);
+    process.stop();
+    await world.run(60_000, () => false);
+    process.wake();
+    await world.run(80_000, () => false);
+    expect([told, watch.away]).toEqual([0, false]);
+  });
+
+  it("is not away between two checks that succeed, however short the time that it has to answer", async () => {
+    const world = new World(new Random(1));
+    const process = new SimProcess(world, "broker");
+    timers = createTimerWheel(process.clock, (error) => {
+      throw error;
+    });
+    const figures = { ...DEFAULT_FIGURES, ledgerAnswerMs: 400 };
+    const watch = new LedgerWatch({ ledger: { check: () => process.turn(1) }, clock: process.clock, timers, figures, log: silentLog });
+    let told = 0;
+    watch.onAway(() => {
+      told += 1;
+    });
+    watch.start();
+    await world.run(10_000, () => watch.away);
+    expect([told, watch.away]).toEqual([0, false]);
+  });
+
+  it("tells whoever still waits at its end, and whoever asks after it", async () => {
+    const watch = watchOf(async () => undefined);
+    const late = watch.guard(new Promise(() => undefined)).catch((error: { readonly code: string }) => error.code);
+    const soon = watch.guard(new Promise((resolve) => setTimeout(() => resolve("in time"), 20)));
+    await watch.stop();
+    expect([await late, await soon]).toEqual(["ledger_away", "in time"]);
+    await expect(watch.guard(new Promise(() => undefined))).rejects.toMatchObject({ code: "ledger_away" });
   });
 });

@@ -7,6 +7,7 @@ import type { Clock } from "../domain/ports/clock.js";
 import type { Ledger } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import type { Figures } from "./figures.js";
+import { settledWithin } from "./settled-within.js";
 import type { TimerWheel } from "./timer-wheel.js";
 
 /** Between two checks, at most: several have to fail before the ledger counts as away. */
@@ -14,11 +15,15 @@ const CHECK_INTERVAL_MS_MAX = 1_000;
 const CHECKS_BEFORE_AWAY = 4;
 /** Unanswered checks are not piled up: the ones that wait tell when it is back. */
 const CHECKS_MAX = 5;
+/** At the end of a broker, answers that only wait for the ledger have this long to come. */
+const ANSWERS_MS = 200;
 
 export class LedgerWatch {
   private reachedAt = 0;
   private toldAway = false;
   private stopped = false;
+  private closed = false;
+  private idle: () => void = () => undefined;
   /** Checks that are under way. */
   private checking = 0;
   private readonly listeners = new Set<() => void>();
@@ -43,9 +48,16 @@ export class LedgerWatch {
     this.look();
   }
 
-  /** Whoever still waits for the ledger is told that it is away. */
-  stop(): void {
+  /** Whoever still waits for the ledger after a moment is told that it is away. */
+  async stop(): Promise<void> {
     this.stopped = true;
+    if (this.guards.size > 0) {
+      const idle = new Promise<void>((resolve) => {
+        this.idle = resolve;
+      });
+      await settledWithin(this.context.timers, idle, ANSWERS_MS);
+    }
+    this.closed = true;
     for (const giveUp of [...this.guards]) {
       giveUp();
     }
@@ -69,8 +81,11 @@ export class LedgerWatch {
       work.then(resolve, reject).finally(() => {
         late.cancel();
         this.guards.delete(giveUp);
+        if (this.guards.size === 0) {
+          this.idle();
+        }
       });
-      if (this.stopped) {
+      if (this.closed) {
         giveUp();
       }
     });

@@ -2,12 +2,15 @@
  * News of the running attempt that agents are told live and that is not stored when it comes: the handler's start and
  * its progress. Owns their numbers until the next entry of the call brings them into the log.
  */
+import type { NewsOrder } from "./commands.js";
+
 export class LiveNews {
   private grantId: string | undefined;
   private startedAtMs: number | null = null;
   private startedSeq: number | null = null;
   private lastSeq = 0;
   private count = 0;
+  private newest: NewsOrder | undefined;
 
   hasStarted(grantId: string): boolean {
     return this.grantId === grantId && this.startedSeq !== null;
@@ -20,6 +23,19 @@ export class LiveNews {
 
   progressCount(grantId: string): number {
     return this.grantId === grantId ? this.count : 0;
+  }
+
+  /** Notes progress; false: it, or later progress, was noted before. */
+  isNext(grantId: string, order: NewsOrder): boolean {
+    this.begin(grantId);
+    const { newest } = this;
+    const isLate =
+      newest !== undefined &&
+      (order.sessionEpoch < newest.sessionEpoch || (order.sessionEpoch === newest.sessionEpoch && order.number <= newest.number));
+    if (!isLate) {
+      this.newest = order;
+    }
+    return !isLate;
   }
 
   started(grantId: string, after: number, atMs: number): number {
@@ -53,6 +69,7 @@ export class LiveNews {
       this.startedAtMs = null;
       this.startedSeq = null;
       this.count = 0;
+      this.newest = undefined;
       this.lastSeq = 0;
     }
   }

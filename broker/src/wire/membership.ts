@@ -91,6 +91,11 @@ export class Membership {
     return this.seen.size === 0;
   }
 
+  /** No other broker was ever seen: nobody can have taken a call over. */
+  get solitary(): boolean {
+    return this.seen.size === 0 && this.departed.size === 0;
+  }
+
   get others(): number {
     return this.seen.size;
   }

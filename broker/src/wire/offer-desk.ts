@@ -3,11 +3,12 @@
  *
  * Invariants: an answer reserves its claim for a moment, and takes one grant within half a lease, counted by this broker's own
  * clock from its answer on: a grant that comes without an answer, or too late, is never sent, so that no grant outlives its
- * lease in a buffer or in a broker that stood still (G1, G3); one call is answered once at a time.
+ * lease in a buffer or in a broker that stood still (G1, G3); one call is answered once at a time, and a claim that another
+ * broker's answer made needless is free again at once.
  */
 import type { Bus, Subscription } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
-import type { Offer, OfferAnswer } from "./commands.js";
+import type { Offer, OfferAnswer, OfferTaken } from "./commands.js";
 import type { Figures } from "./figures.js";
 import { holderOf } from "./grant-holder.js";
 import { handlerKeyOf, handlerToken } from "./requirement.js";
@@ -37,6 +38,8 @@ export class OfferDesk {
   private readonly answered = new Map<string, Answered>();
   private readonly byCall = new Map<string, Answered>();
   private readonly subscriptions = new Map<string, { readonly sessions: Set<Session>; readonly subscription: Subscription }>();
+  private taken: Subscription | undefined;
+  private own: Subscription | undefined;
   private stopped = false;
 
   constructor(
@@ -48,10 +51,23 @@ export class OfferDesk {
       readonly figures: Figures;
       readonly timers: TimerWheel;
       readonly registry: SessionRegistry;
-      /** `session` has a slot again that was reserved and that nobody came for. */
-      readonly freed: (session: Session) => void;
+      /** `session` has a slot again that was reserved and that nobody came for. `wasFull`: it had none. */
+      readonly freed: (session: Session, wasFull: boolean) => void;
     },
   ) {}
+
+  start(): void {
+    const { bus, brokerId } = this.context;
+    this.own = bus.respond(`broker.${brokerId}.offer`, async (payload) => this.answer(payload) ?? "null");
+    this.taken = bus.subscribe("taken", (payload) => {
+      const { callId, offerId } = JSON.parse(payload) as OfferTaken;
+      const answered = this.byCall.get(callId);
+      if (answered !== undefined && answered.offerId !== offerId) {
+        this.forget(answered);
+        this.release(answered);
+      }
+    });
+  }
 
   /** Answers that were not taken up. */
   get size(): number {
@@ -60,6 +76,8 @@ export class OfferDesk {
 
   stop(): void {
     this.stopped = true;
+    this.taken?.unsubscribe();
+    this.own?.unsubscribe();
     for (const { subscription } of this.subscriptions.values()) {
       subscription.unsubscribe();
     }
@@ -145,10 +163,18 @@ export class OfferDesk {
   /** Nobody came for the slot in time. Who comes a little later may still find one. */
   private unreserve(answered: Answered): void {
     const { figures, timers } = this.context;
-    answered.reservation?.release();
-    answered.reservation = undefined;
     answered.task = timers.after(Math.max(0, figures.leaseMs / 2 - figures.reservationMs), () => this.forget(answered));
-    this.context.freed(answered.session);
+    this.release(answered);
+  }
+
+  private release(answered: Answered): void {
+    const { session, reservation } = answered;
+    if (reservation !== undefined) {
+      const wasFull = freeSlots(session) <= 0;
+      answered.reservation = undefined;
+      reservation.release();
+      this.context.freed(session, wasFull);
+    }
   }
 
   private forget(answered: Answered): void {

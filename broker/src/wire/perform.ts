@@ -17,14 +17,16 @@ export type Performer = (driver: CallDriver, command: DriverCommand) => Promise<
 export interface PerformerContext {
   readonly driver: () => DriverContext;
   readonly modelText: (code: string, message: string) => string;
-  /** Is there no other broker? */
-  readonly alone: () => boolean;
+  /** Was there never another broker? */
+  readonly solitary: () => boolean;
   readonly whyWaiting: (driver: CallDriver) => "runner" | "handler" | "capacity";
 }
 
 const DONE: DriverAnswer = { kind: "done" };
 /** Events in one answer, in bytes of their texts: an answer has to fit the bus. */
 const EVENTS_BYTES_MAX = 524_288;
+/** Of an event without texts of a runner, at most. */
+const EVENT_BYTES = 1_024;
 
 export function createPerformer(context: PerformerContext): Performer {
   async function viewOf(driver: CallDriver, answered: boolean): Promise<DriverAnswer> {
@@ -47,9 +49,12 @@ export function createPerformer(context: PerformerContext): Performer {
     return resultFaults(driver.known.record.request, json);
   }
 
-  /** The driver of an open call looks whether it still is that, unless `isSure`; a settled call does not change. */
+  /**
+   * The driver of an open call looks whether it still is that, unless `isSure`; a settled call does not change. So an agent is
+   * never shown an older state than before.
+   */
   async function sure(driver: CallDriver, isSure: () => boolean): Promise<void> {
-    if (!driver.drives || isSettledState(driver.known) || context.alone() || isSure()) {
+    if (!driver.drives || isSettledState(driver.known) || context.solitary() || isSure()) {
       return;
     }
     await driver.verify();
@@ -206,7 +211,7 @@ export function createPerformer(context: PerformerContext): Performer {
         driver.started(command.grantId, command.atMs);
         return DONE;
       case "progress":
-        driver.progress(command.grantId, command.data);
+        driver.progress(command.grantId, command.order, command.data);
         return DONE;
       case "cancel_answer": {
         const { level, grantId } = command;
@@ -235,9 +240,7 @@ export function createPerformer(context: PerformerContext): Performer {
         await driver.verify();
         return DONE;
       case "view": {
-        // Who takes a call over has waited for its driver's answer first. So an agent is never shown an older state than before.
-        const waitedMs = context.driver().figures.driverAnswerMs / 2;
-        await sure(driver, () => driver.hasStored(waitedMs));
+        await sure(driver, () => command.isSure === true);
         return viewOf(driver, true);
       }
       case "events":
@@ -269,12 +272,11 @@ async function events(driver: CallDriver, afterSeq: number, waitMs: number, cont
   const all = after();
   let bytes = 0;
   for (const event of all) {
-    const view = eventView(driver.callId, event);
-    bytes += Buffer.byteLength(JSON.stringify(view));
+    bytes += event.event === "progress" ? Buffer.byteLength(JSON.stringify(event.data)) : EVENT_BYTES;
     if (views.length > 0 && bytes > EVENTS_BYTES_MAX) {
       break;
     }
-    views.push(view);
+    views.push(eventView(driver.callId, event));
   }
   return { kind: "events", events: views, more: views.length < all.length, settled: isOver(), state: driver.known.kind };
 }

@@ -62,7 +62,7 @@ export class ReceiptDelivery {
       const disposition = await this.deliver(session, receipt.callId, value?.kind === "too_deep" ? tooDeep(read.facts) : read);
       under.delete(key);
       if (disposition !== undefined) {
-        session.grants.delete(receipt.grantId);
+        session.grants.settle(receipt.grantId);
         for (let acknowledged = 0; acknowledged < delivery.sent; acknowledged += 1) {
           session.channel.send(receiptAckFrame(receipt.callId, receipt.grantId, disposition));
         }

@@ -330,6 +330,7 @@ export class LocalSessions implements RunnerSessions {
       pingNumber: 0,
       pongNumber: 0,
       relayedPong: undefined,
+      newsCount: 0,
       declines: 0,
       leftAloneUntilMs: 0,
       awaitsDefinitions: undefined,

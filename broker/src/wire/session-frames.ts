@@ -152,7 +152,9 @@ export class FrameHandlers {
       ...(percentage === undefined ? {} : { percentage }),
       ...(read === undefined ? {} : { data: read.json }),
     };
-    this.tell(session, callId, { op: "progress", runner: runnerOf(session), grantId, data }, text.length + dataJson.length);
+    session.newsCount += 1;
+    const order = { sessionEpoch: session.ref.sessionEpoch, number: session.newsCount };
+    this.tell(session, callId, { op: "progress", runner: runnerOf(session), grantId, order, data }, text.length + dataJson.length);
   }
 
   private pong(session: Session, { number, held }: Pong): void {

@@ -65,6 +65,12 @@ export class SessionGrants {
     return this.byId.delete(grantId);
   }
 
+  /** Its receipt is stored: the log says what became of it, and it is never asked for again. */
+  settle(grantId: string): void {
+    this.finish(grantId);
+    this.byId.delete(grantId);
+  }
+
   ids(): IterableIterator<string> {
     return this.byId.keys();
   }

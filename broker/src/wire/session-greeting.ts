@@ -37,22 +37,23 @@ interface Greeting {
 }
 
 export class Greetings {
-  private readonly under = new Set<Greeting>();
+  /** By the key of the runner's record. */
+  private readonly under = new Map<string, Set<Greeting>>();
 
   constructor(private readonly context: GreetingContext) {}
 
   /** A session of this runner got `epoch`, somewhere. */
   sawEpoch(key: string, epoch: number): void {
-    for (const greeting of this.under) {
-      if (greeting.key === key) {
-        greeting.newestEpoch = Math.max(greeting.newestEpoch, epoch);
-      }
+    for (const greeting of this.under.get(key) ?? []) {
+      greeting.newestEpoch = Math.max(greeting.newestEpoch, epoch);
     }
   }
 
   keyRevoked(keyId: string): void {
-    for (const greeting of this.under) {
-      greeting.revoked ||= greeting.keyId === keyId;
+    for (const greetings of this.under.values()) {
+      for (const greeting of greetings) {
+        greeting.revoked ||= greeting.keyId === keyId;
+      }
     }
   }
 
@@ -75,7 +76,8 @@ export class Greetings {
     const { application, keyId } = checked.principal;
     const runner = { brokerId: this.context.brokerId, application, binding: hello.binding, runnerId: hello.runnerId };
     const greeting: Greeting = { key: sessionKey(runner), keyId, newestEpoch: 0, revoked: false };
-    this.under.add(greeting);
+    const sameRunner = this.under.get(greeting.key) ?? new Set();
+    this.under.set(greeting.key, sameRunner.add(greeting));
     try {
       const sessionEpoch = gone() ? undefined : await this.epochFor(greeting, hello, channel);
       if (sessionEpoch === undefined || gone() || this.closedFor(channel)) {
@@ -92,7 +94,10 @@ export class Greetings {
       }
       return { ref, hello, checked };
     } finally {
-      this.under.delete(greeting);
+      sameRunner.delete(greeting);
+      if (sameRunner.size === 0) {
+        this.under.delete(greeting.key);
+      }
     }
   }
 

@@ -36,6 +36,7 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
     pingNumber: 0,
     pongNumber: 0,
     relayedPong: undefined,
+    newsCount: 0,
     declines: 0,
     leftAloneUntilMs: 0,
     awaitsDefinitions: undefined,

@@ -43,6 +43,8 @@ export interface Session {
    * Only such an answer renews leases on the runner's side, so that they end before the drivers' (G3).
    */
   relayedPong: number | undefined;
+  /** News that it told of its grants. */
+  newsCount: number;
   /** Declines in a row, and until when (monotonic) the runner is left alone for them (B3). */
   declines: number;
   leftAloneUntilMs: number;

@@ -8,6 +8,7 @@
  */
 import { createHash } from "node:crypto";
 import { isSettledState } from "../domain/call/call-state.js";
+import { EntryFormatError } from "../domain/call/entry-codec.js";
 import { type Bus, BusError, type Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { Ledger } from "../domain/ports/ledger.js";
@@ -94,7 +95,7 @@ export class TakeOver {
       if (this.stopped) {
         return;
       }
-      const outcome = await this.look(callId, whoeverFinds, answers);
+      const outcome = await this.look(callId, whoeverFinds, answers).catch((error: unknown) => this.lookFailed(callId, error));
       adopted += outcome === "adopted" ? 1 : 0;
       left += outcome === "left" ? 1 : 0;
     });
@@ -144,14 +145,22 @@ export class TakeOver {
     return mine && (await router.adopt(found)) ? "adopted" : "left";
   }
 
+  /** One call that cannot be read, or adopted, keeps no other from being driven. */
+  private lookFailed(callId: string, error: unknown): "left" | "not concerned" {
+    this.context.log.error("take_over_failed", { call_id: callId, error: error instanceof Error ? error.message : String(error) });
+    // What a newer broker wrote is for a newer broker to drive.
+    return error instanceof EntryFormatError ? "not concerned" : "left";
+  }
+
   private async answers(brokerId: string): Promise<boolean> {
     try {
       await this.context.bus.request(`broker.${brokerId}.verify`, "", { timeoutMs: this.context.figures.driverAnswerMs });
       return true;
     } catch (error) {
-      if (error instanceof BusError) {
+      if (error instanceof BusError && (error.code === "no_responder" || error.code === "timeout")) {
         return false;
       }
+      // This broker cannot ask: that says nothing about the other one.
       throw error;
     }
   }
@@ -171,19 +180,25 @@ export class TakeOver {
         await inParallel([...this.context.table], (driver) => this.verify(driver));
       } while (this.verifyAgain && !this.stopped);
     };
-    this.verifying = once()
-      .catch((error: unknown) => {
-        this.context.log.error("verify_failed", failure("", error));
-        this.context.timers.after(SWEEP_AGAIN_MS, () => this.verifyAll());
-      })
-      .finally(() => {
-        this.verifying = undefined;
-      });
+    this.verifying = once().finally(() => {
+      this.verifying = undefined;
+    });
   }
 
+  /** Never rejects: what could not be looked at is looked at again. */
   private async verify(driver: CallDriver): Promise<void> {
-    if (!this.stopped && (await driver.created)) {
-      await driver.verify();
+    try {
+      if (!this.stopped && (await driver.created)) {
+        await driver.verify();
+      }
+    } catch (error) {
+      this.context.log.error("verify_failed", {
+        call_id: driver.callId,
+        error: error instanceof Error ? error.message : String(error),
+      });
+      if (driver.drives) {
+        this.context.timers.after(SWEEP_AGAIN_MS, () => void this.verify(driver));
+      }
     }
   }
 }

@@ -45,12 +45,20 @@ export interface BrokerParts {
 export interface TestBroker {
   readonly wire: Wire;
   readonly id: string;
+  start(): Promise<void>;
   kill(): void;
   stop(): Promise<void>;
 }
 
-/** A broker of the site that is already started. `kill` makes it silent without telling anybody. */
+/** A broker of the site that is already started. */
 export async function startBroker(site: Site, figures: Partial<Figures> = {}, parts: BrokerParts = {}): Promise<TestBroker> {
+  const broker = createTestBroker(site, figures, parts);
+  await broker.start();
+  return broker;
+}
+
+/** A broker that is not started yet. `kill` makes it silent without telling anybody. */
+export function createTestBroker(site: Site, figures: Partial<Figures> = {}, parts: BrokerParts = {}): TestBroker {
   const ids = createSystemIds();
   const id = ids.next("broker");
   const ownBus = site.hub.connect();
@@ -85,10 +93,10 @@ export async function startBroker(site: Site, figures: Partial<Figures> = {}, pa
     modelText: (code, message) => `${code}: ${message}`,
     resultFaults: async () => [],
   });
-  await wire.start();
   return {
     wire,
     id,
+    start: () => wire.start(),
     kill() {
       dead = true;
       void ownBus.close();
@@ -164,6 +172,7 @@ export async function connectRunner(
     readonly slots?: number;
     readonly held?: Hello["held"];
     readonly silent?: boolean;
+    readonly subject?: string;
   } = {},
 ): Promise<ScriptedRunner> {
   const pair = createMemoryChannelPair();
@@ -186,6 +195,7 @@ export async function connectRunner(
         protocolVersions: [1],
         runnerId: options.runnerId ?? "runner_1",
         binding: "shop",
+        subject: options.subject ?? "",
         credential: "key",
         journalId: options.journalId ?? "journal_1",
         slots: options.slots ?? 4,

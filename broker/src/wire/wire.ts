@@ -125,7 +125,7 @@ export function createWire(options: WireOptions): Wire {
     figures,
     timers,
     registry,
-    freed: (session) => dispatcher.slotFreed(session, false),
+    freed: (session, wasFull) => dispatcher.slotFreed(session, wasFull),
   });
   const sessionPost = new SessionPost({
     brokerId,
@@ -152,7 +152,7 @@ export function createWire(options: WireOptions): Wire {
   const performer = createPerformer({
     driver,
     modelText: options.modelText,
-    alone: () => membership.alone,
+    solitary: () => membership.solitary,
     whyWaiting: (call) => dispatcher.whyWaiting(call),
   });
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
@@ -179,12 +179,19 @@ export function createWire(options: WireOptions): Wire {
     }
   });
 
-  /** Each part that starts is stopped by {@link shutDown}, also when it starts while that runs. */
-  async function step(start: () => Promise<void> | void): Promise<void> {
-    if (stopping !== undefined) {
-      throw new Error("the broker was stopped while it started");
+  let giveUpStart: (error: Error) => void = () => undefined;
+
+  async function start(): Promise<void> {
+    const parts = [membership, desk, dispatcher, router, directory, sessions, takeOver];
+    ledgerWatch.start();
+    ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
+    for (const part of parts) {
+      if (stopping !== undefined) {
+        return;
+      }
+      // Stopped by `shutDown`, also when that runs meanwhile.
+      await part.start();
     }
-    await start();
   }
 
   function beginDrain(): void {
@@ -204,10 +211,10 @@ export function createWire(options: WireOptions): Wire {
     dispatcher.stop();
     desk.stop();
     post.stop();
+    await ledgerWatch.stop();
     for (const call of [...table]) {
       call.abandon();
     }
-    ledgerWatch.stop();
     timers.stop();
   }
 
@@ -215,16 +222,11 @@ export function createWire(options: WireOptions): Wire {
     calls,
     runners: directory,
     sessions,
-    async start() {
-      ledgerWatch.start();
-      ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
-      await step(() => membership.start());
-      await step(() => dispatcher.start());
-      await step(() => router.start());
-      await step(() => directory.start());
-      await step(() => sessions.start());
-      await step(() => takeOver.start());
-      await step(() => undefined);
+    start() {
+      return new Promise((resolve, reject) => {
+        giveUpStart = reject;
+        start().then(resolve, reject);
+      });
     },
     inspect() {
       let reserved = 0;
@@ -249,6 +251,7 @@ export function createWire(options: WireOptions): Wire {
     },
     beginDrain,
     stop(drainMs) {
+      giveUpStart(new Error("the broker was stopped while it started"));
       stopping ??= shutDown(drainMs);
       return stopping;
     },

@@ -324,3 +324,20 @@ describe("transition, step by step", () => {
     });
   });
 });
+
+describe("a call that was found not to have been applied", () => {
+  it("waits for as long as its last runner may yet begin it (G3), or not at all", () => {
+    const timedOut: CallEntry = {
+      kind: "timed_out",
+      at: AT,
+      error: { code: "call_timed_out", message: "", retryable: false, retryAfterMs: null, details: [] },
+    };
+    const reconciled = { kind: "reconciled", at: AT, outcome: "not_applied", by: "key", note: null, value: null, error: null } as const;
+    const story = [acceptedEntry(sampleRequest({ idempotent: false })), granted, timedOut];
+    expect(lastOf([...story, { ...reconciled, notBeforeMs: AT + 15_000 }]).state).toMatchObject({
+      kind: "queued",
+      notBeforeMs: AT + 15_000,
+    });
+    expect(lastOf([...story, reconciled]).state).toMatchObject({ kind: "queued", notBeforeMs: null });
+  });
+});

@@ -135,6 +135,8 @@ export class SimAgents {
   }
 
   private async readEvents(broker: SimBroker, call: SimCall, seen: { seq: number; settled: boolean }, signal: AbortSignal): Promise<void> {
+    // Another driver may tell again what was told before: X6 holds for what one broker shows.
+    let progressAt = 0;
     for await (const event of broker.wire.calls.watchEvents(SIM_AGENT, call.id, seen.seq, signal)) {
       if (signal.aborted || broker.process.dead) {
         return;
@@ -143,6 +145,14 @@ export class SimAgents {
         this.site.failed(`events of ${call.id}: ${event.event} has number ${event.seq} after ${seen.seq}`);
       }
       seen.seq = event.seq;
+      if (event.event === "progress") {
+        const { text } = event.data as { readonly text: string };
+        const at = Number(text.slice("at ".length));
+        if (at < progressAt) {
+          this.site.failed(`X6: progress of ${call.id} of ${at} was told after that of ${progressAt}`);
+        }
+        progressAt = at;
+      }
       if (event.event === "settled") {
         seen.settled = true;
         return;

@@ -1,5 +1,5 @@
 /** What a simulated runner keeps in memory: the calls that it runs, and its connection. */
-import type { Grant, HeldGrant, Receipt } from "@toolrunner/proto";
+import type { Grant, HeldGrant, Receipt, RunnerFrame } from "@toolrunner/proto";
 import type { SimChannel } from "./sim-channel.test.kit.js";
 import { NOT_STARTED, RUNNING } from "./sim-journal.test.kit.js";
 import type { SimProcess, World } from "./world.test.kit.js";
@@ -25,8 +25,12 @@ export interface Link {
   leaseMs: number;
   heardAt: number;
   readonly answers: Map<number, number>;
-  readonly receiptsSentAt: Map<string, number>;
+  /** By grant: receipts that were sent and not answered, oldest first, and when the newest was sent. */
+  readonly receiptsSent: Map<string, { readonly digests: string[]; readonly at: number }>;
 }
+
+/** Its handler ends with a handle; the result comes later. */
+export const SUBMISSION_TOOL = "later";
 
 export interface SimRunnerOptions {
   readonly runnerId: string;
@@ -45,6 +49,26 @@ export interface SimRunnerSite<Broker = unknown> {
   started(runner: { readonly options: SimRunnerOptions }, grant: Grant): void;
   acknowledged(callId: string, grantId: string, disposition: number): void;
   failed(what: string): void;
+}
+
+export function helloOf(options: SimRunnerOptions, held: readonly HeldGrant[]): RunnerFrame["frame"] {
+  return {
+    $case: "hello",
+    value: {
+      protocolVersions: [1],
+      sdkName: "sim",
+      sdkVersion: "1",
+      runnerId: options.runnerId,
+      binding: options.binding,
+      subject: options.subject,
+      credential: "key",
+      journalId: `journal_${options.runnerId}`,
+      instanceState: undefined,
+      slots: options.slots,
+      held: [...held],
+      handlers: options.tools.map(({ tool, idempotent }) => ({ tool, version: "1", idempotent, cancellable: true, readOnly: false })),
+    },
+  };
 }
 
 /** Closes a connection on which nothing was heard for longer than three pings. */
@@ -70,7 +94,14 @@ export function outcomeOf(execution: Execution, { random }: World, calm: boolean
     const retryable = random.chance(0.7);
     return { $case: "failed", value: { code: "no_luck", message: "no luck", retryable, retryAfterMs: retryable ? 20 : 0, details: [] } };
   }
-  return { $case: "succeeded", value: { resultJson: JSON.stringify(execution.grant.callId) } };
+  if (execution.grant.tool === SUBMISSION_TOOL) {
+    return { $case: "submitted", value: { handleJson: JSON.stringify(execution.grant.callId) } };
+  }
+  return succeeded(execution.grant.callId);
+}
+
+export function succeeded(callId: string): Receipt["outcome"] {
+  return { $case: "succeeded", value: { resultJson: JSON.stringify(callId) } };
 }
 
 /** G3: a lease counts from when the answer was sent that the broker says it has; past it, what runs is aborted. */

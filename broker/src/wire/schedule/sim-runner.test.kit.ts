@@ -5,9 +5,12 @@
  * the moment that a hello is composed nothing of an older session starts (G2); a start is in the journal before the handler's
  * first line, and a result before it is first sent (I7).
  */
+import { createHash } from "node:crypto";
 import type { BrokerFrame, Grant, GrantPhase, HeldGrant, Receipt, RunnerFrame } from "@toolrunner/proto";
+import { SimDelivery } from "./sim-delivery.test.kit.js";
 import {
   type Execution,
+  helloOf,
   isRepeatable,
   type Link,
   liveReports,
@@ -15,6 +18,7 @@ import {
   renewLeases,
   type SimRunnerOptions,
   type SimRunnerSite,
+  succeeded,
   watchSilence,
 } from "./sim-execution.test.kit.js";
 import {
@@ -38,6 +42,11 @@ export class SimRunner {
   calm = false;
   private incarnation = 0;
   private readonly journal = new SimJournal();
+  private readonly delivery = new SimDelivery(
+    this.journal,
+    () => this.site.world.now,
+    (link, frame) => this.send(link, frame),
+  );
   private readonly live = new Map<string, Execution>();
   private link: Link | undefined;
 
@@ -59,6 +68,11 @@ export class SimRunner {
     this.link = undefined;
     this.live.clear();
     this.process = this.fresh();
+    for (const { receipt } of this.journal.values()) {
+      if (receipt?.outcome?.$case === "submitted") {
+        this.settleLater(this.process, receipt);
+      }
+    }
     this.dialSoon(this.site.world.random.between(10, 500));
   }
 
@@ -120,33 +134,11 @@ export class SimRunner {
       leaseMs: 0,
       heardAt: world.now,
       answers: new Map([[0, world.now]]),
-      receiptsSentAt: new Map(),
+      receiptsSent: new Map(),
     };
     this.link = link;
     const held = this.held(true);
-    this.send(link, {
-      $case: "hello",
-      value: {
-        protocolVersions: [1],
-        sdkName: "sim",
-        sdkVersion: "1",
-        runnerId: this.options.runnerId,
-        binding: this.options.binding,
-        subject: this.options.subject,
-        credential: "key",
-        journalId: `journal_${this.options.runnerId}`,
-        instanceState: undefined,
-        slots: this.options.slots,
-        held,
-        handlers: this.options.tools.map(({ tool, idempotent }) => ({
-          tool,
-          version: "1",
-          idempotent,
-          cancellable: true,
-          readOnly: false,
-        })),
-      },
-    });
+    this.send(link, helloOf(this.options, held));
     process.clock.schedule(WELCOME_MS, () => {
       if (link.open && link.epoch === 0) {
         channel.runner.close(4502);
@@ -190,7 +182,7 @@ export class SimRunner {
       }
       case "receiptAck":
         this.site.acknowledged(frame.value.callId, frame.value.grantId, frame.value.disposition);
-        this.journal.mark(frame.value.grantId);
+        this.delivery.acknowledged(link, frame.value.grantId);
         return;
       case "refusal":
         this.site.failed(`hello refused: ${frame.value.code} ${frame.value.message}`);
@@ -220,11 +212,7 @@ export class SimRunner {
         this.journal.mark(grantId);
       }
     }
-    for (const entry of this.journal.values()) {
-      if (entry.receipt !== undefined && !entry.acknowledged) {
-        this.sendReceipt(link, entry.receipt);
-      }
-    }
+    this.delivery.deliverAll(link);
     watchSilence(link, this.site.world);
   }
 
@@ -239,7 +227,7 @@ export class SimRunner {
       return;
     }
     if (known?.receipt !== undefined) {
-      this.sendReceipt(link, known.receipt);
+      this.delivery.deliver(link, known.receipt);
       return;
     }
     if (known?.phase === "started") {
@@ -365,15 +353,29 @@ export class SimRunner {
     this.live.delete(grantId);
   }
 
-  private async finish(process: SimProcess, grant: Grant, outcome: Receipt["outcome"]): Promise<void> {
+  private async finish(process: SimProcess, grant: GrantName & { readonly attempt: number }, outcome: Receipt["outcome"]): Promise<void> {
     const { callId, grantId, fence, attempt } = grant;
-    const digest = [...Buffer.from(`${grantId}${JSON.stringify(outcome)}`).toString("hex")].reverse().join("").padEnd(64, "0").slice(0, 64);
+    const digest = createHash("sha256")
+      .update(JSON.stringify([grantId, outcome]))
+      .digest("hex");
     const at = process.clock.now();
     const receipt: Receipt = { callId, grantId, fence, attempt, digest, startedAtUnixMs: at, finishedAtUnixMs: at, outcome };
     await this.write(process, () => this.journal.finish(receipt));
     if (this.link !== undefined && this.link.epoch > 0) {
-      this.sendReceipt(this.link, receipt);
+      this.delivery.deliver(this.link, receipt);
     }
+    if (outcome?.$case === "submitted") {
+      this.settleLater(process, receipt);
+    }
+  }
+
+  /** The product settles what it submitted, in this process or in a later one. */
+  private settleLater(process: SimProcess, submitted: Receipt): void {
+    const { random } = this.site.world;
+    const delayMs = this.calm || random.chance(0.3) ? random.between(0, 50) : random.between(0, 3_000);
+    process.clock.schedule(delayMs, () => {
+      this.finish(process, submitted, succeeded(submitted.callId)).catch((error: unknown) => this.site.failed(String(error)));
+    });
   }
 
   private answerPing(link: Link, number: number, acknowledged: number): void {
@@ -382,14 +384,7 @@ export class SimRunner {
     link.answers.set(number, world.now);
     renewLeases(this.live.values(), link, { number, acknowledged, sentAt, now: world.now });
     this.send(link, { $case: "pong", value: { number, held: this.held(false) } });
-    for (const [grantId, at] of link.receiptsSentAt) {
-      const entry = this.journal.get(grantId);
-      if (entry?.receipt === undefined || entry.acknowledged) {
-        link.receiptsSentAt.delete(grantId);
-      } else if (world.now - at > link.leaseMs) {
-        this.sendReceipt(link, entry.receipt);
-      }
-    }
+    this.delivery.deliverOverdue(link);
   }
 
   private held(inHello: boolean): HeldGrant[] {
@@ -414,7 +409,7 @@ export class SimRunner {
     const phase = this.live.has(name.grantId) ? RUNNING : phaseOf(entry, this.process);
     this.answerRevoke(link, name, phase);
     if (phase === FINISHED && entry.receipt !== undefined) {
-      this.sendReceipt(link, entry.receipt);
+      this.delivery.deliver(link, entry.receipt);
     }
     if (phase === NOT_STARTED || phase === OUTCOME_UNKNOWN) {
       this.journal.mark(name.grantId);
@@ -424,11 +419,6 @@ export class SimRunner {
   private answerRevoke(link: Link, name: GrantName, phase: GrantPhase): void {
     const { callId, grantId, fence } = name;
     this.send(link, { $case: "revokeAnswer", value: { callId, grantId, fence, journalId: `journal_${this.options.runnerId}`, phase } });
-  }
-
-  private sendReceipt(link: Link, receipt: Receipt): void {
-    link.receiptsSentAt.set(receipt.grantId, this.site.world.now);
-    this.send(link, { $case: "receipt", value: receipt });
   }
 
   private tell(frame: RunnerFrame["frame"]): void {

@@ -10,7 +10,7 @@ import { DEFAULT_FIGURES, type Figures } from "../figures.js";
 import { createWire, type Wire } from "../wire.js";
 import { type BusFaults, Cuts, createSimBus } from "./sim-bus.test.kit.js";
 import { createSimChannel, type SimChannel } from "./sim-channel.test.kit.js";
-import type { SimRunnerOptions } from "./sim-execution.test.kit.js";
+import { type SimRunnerOptions, SUBMISSION_TOOL } from "./sim-execution.test.kit.js";
 import { createSimLedger, type LedgerFaults, type SimLedger } from "./sim-ledger.test.kit.js";
 import { SimRunner } from "./sim-runner.test.kit.js";
 import { type Random, SimProcess, simIds, World } from "./world.test.kit.js";
@@ -41,6 +41,7 @@ export interface SimTool {
   readonly tool: string;
   readonly idempotent: boolean;
   readonly confirmation: "never" | "always";
+  readonly submission?: true;
 }
 
 /** Toolset `shop` runs on a backend, `tab` in a browser and needs a subject. */
@@ -48,6 +49,7 @@ export const SIM_TOOLS: readonly SimTool[] = [
   { toolset: "shop", tool: "echo", idempotent: false, confirmation: "never" },
   { toolset: "shop", tool: "safe", idempotent: true, confirmation: "never" },
   { toolset: "shop", tool: "asked", idempotent: false, confirmation: "always" },
+  { toolset: "shop", tool: SUBMISSION_TOOL, idempotent: false, confirmation: "never", submission: true },
   { toolset: "tab", tool: "click", idempotent: false, confirmation: "never" },
   { toolset: "tab", tool: "peek", idempotent: true, confirmation: "never" },
 ];
@@ -256,11 +258,18 @@ const simCatalog: CatalogOperations = {
     if (tool === undefined) {
       throw new Error(`no tool ${toolset}/${name}`);
     }
-    const { idempotent, confirmation } = tool;
+    const { idempotent, confirmation, submission } = tool;
     return {
       toolset,
       toolsetVersion: 1,
-      tool: { ...TOOL, name, binding: toolset, idempotent, confirmation },
+      tool: {
+        ...TOOL,
+        name,
+        binding: toolset,
+        idempotent,
+        confirmation,
+        result_semantics: submission === true ? "submission" : "completion",
+      },
       bindingKind: toolset === "tab" ? "browser" : "backend",
       checkArguments: () => [],
       checkResult: () => [],
