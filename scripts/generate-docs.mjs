@@ -2,7 +2,7 @@
  * Writes what documents take from tables in the code: `node scripts/generate-docs.mjs`.
  *
  * - `docs/errors.md`, whole, from the error table of `@toolrunner/proto`;
- * - the marked blocks of `docs/protocol.md` (close codes, limits) and `docs/operations.md` (figures).
+ * - the marked blocks of `docs/protocol.md` (close codes, limits) and `docs/operations.md` (metrics, figures).
  *
  * With `--check` it writes nothing, and exits 1 when a file is not what it would write. `--root DIR` names another folder that holds
  * `docs/`. Needs `npm run build` before: it reads the built tables, the ones that run.
@@ -11,6 +11,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import { METRICS } from "../broker/dist/diagnostics/definitions.js";
 import * as limits from "../broker/dist/domain/limits.js";
 import { DEFAULT_FIGURES } from "../broker/dist/wire/figures.js";
 import { CLOSE_CODES, ERROR_CODES, GRPC_STATUS_OF_ERROR_TYPE } from "../proto/dist/index.js";
@@ -120,6 +121,17 @@ function figures() {
   return table(["figure", "ms", "what"], rows);
 }
 
+/** Each metric with what its help says. */
+function metrics() {
+  const rows = Object.values(METRICS).map(({ name, type, labels, help }) => [
+    `\`${name}\``,
+    type,
+    labels.map((label) => `\`${label}\``).join(", ") || "–",
+    help,
+  ]);
+  return table(["metric", "type", "labels", "what it says"], rows);
+}
+
 /** Puts `lines` between the markers `<!-- generated: NAME -->` and `<!-- end: NAME -->` of `text`. */
 function withBlock(text, file, name, lines) {
   const [begin, end] = [`<!-- generated: ${name} -->`, `<!-- end: ${name} -->`];
@@ -135,7 +147,7 @@ const { values } = parseArgs({
 const DOCUMENTS = {
   "docs/errors.md": () => errors(),
   "docs/protocol.md": (text, file) => withBlock(withBlock(text, file, "close codes", closeCodes()), file, "limits", sessionLimits()),
-  "docs/operations.md": (text, file) => withBlock(text, file, "figures", figures()),
+  "docs/operations.md": (text, file) => withBlock(withBlock(text, file, "metrics", metrics()), file, "figures", figures()),
 };
 
 for (const [file, make] of Object.entries(DOCUMENTS)) {

@@ -11,15 +11,15 @@ const JOBS = {
     return (await import("./demo.mjs")).demo();
   },
   test: async () => {
-    await setUp({ nats: true });
+    await setUp({ nats: true, chromium: true });
     return (await import("./test-job.mjs")).test({ long: false });
   },
   "test:long": async () => {
-    await setUp({ nats: true });
+    await setUp({ nats: true, chromium: true });
     return (await import("./test-job.mjs")).test({ long: true });
   },
   verify: async () => {
-    await setUp({ nats: true });
+    await setUp({ nats: true, chromium: true });
     return (await import("./verify-job.mjs")).verify();
   },
   bench: async (args) => {

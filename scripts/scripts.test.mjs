@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { ensureChromium } from "./ensure-chromium.mjs";
 import { reportOf } from "./report.mjs";
 import { checkNode, installReason, isOlder, removeStaleTests } from "./set-up.mjs";
 import { summarize } from "./test-job.mjs";
@@ -126,5 +127,26 @@ describe("the summary", () => {
     expect(lines.at(-1)).toBe("5 passed, 1 failed, 2 skipped");
     expect(lines).toEqual(expect.arrayContaining(["  no server", "    f: y", "  no reason given", "  f: x", "    why"]));
     expect(summary([{ passed: 1, failed: [], skipped: [] }])).toEqual({ code: 0, lines: ["", "1 passed, 0 failed, 0 skipped"] });
+  });
+});
+
+describe("a Chromium for the tests of pages", () => {
+  const never = () => Promise.reject(new Error("nothing is installed"));
+  const here = process.execPath;
+
+  it("is the one that is named, else the one that is there", async () => {
+    const named = { TOOLRUNNER_CHROMIUM: here };
+    expect(await ensureChromium({ environment: named, installed: [], install: never })).toBe(here);
+    expect(await ensureChromium({ environment: {}, installed: ["/nowhere", here], install: never })).toBe(here);
+    const wrong = ensureChromium({ environment: { TOOLRUNNER_CHROMIUM: "/nowhere" }, installed: [here], install: never });
+    await expect(wrong).rejects.toThrow("TOOLRUNNER_CHROMIUM=/nowhere is no file");
+  });
+
+  it("is installed where there is none, and an installation that brings none is said", async () => {
+    const installed = [];
+    const install = async () => void installed.push(here);
+    expect(await ensureChromium({ environment: {}, installed, install })).toBe(here);
+    await expect(ensureChromium({ environment: {}, installed: [], install: async () => {} })).rejects.toThrow("TOOLRUNNER_CHROMIUM");
+    await expect(ensureChromium({ environment: {}, installed: [], install: never })).rejects.toThrow("nothing is installed");
   });
 });

@@ -206,12 +206,22 @@ export function removeStaleTests(roots = workspaces().map((folder) => join(ROOT,
 
 /**
  * Brings a clone to where jobs can run: packages installed (and nats-server fetched beside it, when `nats` is true), all built.
- * A nats-server that cannot be had is said and left to the tests that need it, which say that they were skipped.
+ * A nats-server or a Chromium (installed on the machine, when `chromium` is true) that cannot be had is said and left to the tests
+ * that need it, which say that they were skipped. With `CI` set it fails the job: nobody reads there what was skipped.
  */
-export async function setUp({ nats = false } = {}) {
+export async function setUp({ nats = false, chromium = false } = {}) {
   checkNode();
-  await Promise.all([install(), nats ? fetchNatsServers() : undefined]);
+  await Promise.all([install(), nats ? fetchNatsServers() : undefined, chromium ? installChromium() : undefined]);
   await build();
+}
+
+async function installChromium() {
+  try {
+    const { ensureChromium } = await import("./ensure-chromium.mjs");
+    await ensureChromium();
+  } catch (cause) {
+    notHad("chromium", cause);
+  }
 }
 
 async function fetchNatsServers() {
@@ -219,6 +229,12 @@ async function fetchNatsServers() {
     const { ensureNatsServers } = await import("./ensure-nats-server.mjs");
     await ensureNatsServers();
   } catch (cause) {
-    say(`nats-server could not be had: ${cause instanceof Error ? cause.message : String(cause)}`);
+    notHad("nats-server", cause);
   }
+}
+
+function notHad(what, cause) {
+  const message = `${what} could not be had: ${cause instanceof Error ? cause.message : String(cause)}`;
+  if (process.env.CI) throw new StepFailed(message);
+  say(message);
 }

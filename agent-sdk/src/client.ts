@@ -6,10 +6,11 @@
  */
 
 import type { AgentClient, AgentClientOptions, CallRequest, PageOptions, RequestOptions, WaitOptions } from "./client-types.js";
-import { reasonOf, ToolRunnerError } from "./errors.js";
+import { ToolRunnerError } from "./errors.js";
 import { followEvents } from "./follow-events.js";
 import { connectHttp } from "./http-transport.js";
-import { createPatience, REAL_TIME, type RetryTime } from "./retry.js";
+import { jsonArguments } from "./json-text.js";
+import { createPatience, type Patience, REAL_TIME, type RetryTime } from "./retry.js";
 import type { AgentConnection, OperationAnswers, OperationName, OperationRequest } from "./transport.js";
 import { answersTurn, type Call, type Json } from "./types.js";
 
@@ -17,6 +18,8 @@ import { answersTurn, type Call, type Json } from "./types.js";
 const WAIT_SECONDS_MAX = 60;
 const RETRY_FOR_MS = 60_000;
 const ANSWER_TIMEOUT_MS = 15_000;
+/** The longest that a platform's timer holds. */
+const TIMEOUT_MS_MAX = 2_147_483_647;
 const RESULT_PAGE_BYTES = 262_144;
 
 /** Operations that are not carried out twice without harm: repeated only when the broker said that they were not carried out. */
@@ -39,11 +42,13 @@ export function createClientWith(options: AgentClientOptions, time: RetryTime): 
     { signal }: RequestOptions = {},
     waitSeconds = 0,
   ): Promise<OperationAnswers[Name]> {
-    const patience = createPatience(time, retryForMs, signal);
+    const timeoutMs = Math.min(TIMEOUT_MS_MAX, waitSeconds * 1_000 + answerTimeoutMs);
+    let patience: Patience | undefined;
     for (;;) {
       try {
-        return await connection.send(operation, request, { signal, timeoutMs: waitSeconds * 1_000 + answerTimeoutMs });
+        return await connection.send(operation, request, { signal, timeoutMs });
       } catch (error) {
+        patience ??= createPatience(time, retryForMs, signal);
         await patience.afterFailure(error, !ONCE.has(operation));
       }
     }
@@ -51,6 +56,7 @@ export function createClientWith(options: AgentClientOptions, time: RetryTime): 
 
   /** Asks until the turn has its answer or `endsAt` has come. */
   async function waitFor(call: Call, endsAt: number, options: RequestOptions): Promise<Call> {
+    if (answersTurn(call)) return call;
     let latest = call;
     const patience = createPatience(time, retryForMs, options.signal);
     while (!answersTurn(latest)) {
@@ -74,7 +80,7 @@ export function createClientWith(options: AgentClientOptions, time: RetryTime): 
 
   async function create(request: CallRequest, waitMs: number, options: RequestOptions): Promise<Call> {
     const wait = secondsOf(waitMs);
-    return await send("createCall", { body: createBody(request, wait), traceparent: request.traceparent }, options, wait);
+    return send("createCall", { body: createBody(request, wait), traceparent: request.traceparent }, options, wait);
   }
 
   return {
@@ -196,17 +202,6 @@ function createBody(request: CallRequest, waitSeconds: number): Readonly<Record<
     max_attempts: request.maxAttempts,
     audience: request.audience,
   };
-}
-
-/** Also a copy: what the caller changes while attempts are repeated must not make another request of them. */
-function jsonArguments(value: unknown): Json {
-  try {
-    const text = JSON.stringify(value);
-    if (text !== undefined) return JSON.parse(text) as Json;
-  } catch (cause) {
-    throw new ToolRunnerError("options_invalid", `The arguments cannot be written as JSON: ${reasonOf(cause)}.`, { cause });
-  }
-  throw new ToolRunnerError("options_invalid", "The arguments cannot be written as JSON: give a JSON value.");
 }
 
 function parseResult(text: string): Json {

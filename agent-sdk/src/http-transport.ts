@@ -3,6 +3,7 @@
 import { abortedError, reasonOf, ToolRunnerError } from "./errors.js";
 import { readEvents } from "./http-events.js";
 import { refusalFrom } from "./http-refusal.js";
+import { bodyText } from "./json-text.js";
 import type { AgentConnection, AgentTransport, OperationAnswers, OperationName, OperationRequest, SendOptions } from "./transport.js";
 
 /** Options of {@link connectHttp}. */
@@ -91,7 +92,7 @@ function httpConnection(base: string, key: string, doFetch: typeof fetch, eventS
             ...(request.body === undefined ? {} : { "content-type": "application/json" }),
             ...(request.traceparent === undefined ? {} : { traceparent: request.traceparent }),
           },
-          ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+          ...(request.body === undefined ? {} : { body: bodyText(request.body) }),
           signal: limit.signal,
         });
         const text = await response.text();
@@ -119,8 +120,9 @@ function httpConnection(base: string, key: string, doFetch: typeof fetch, eventS
 function addressOf(base: string, operation: OperationName, request: OperationRequest): { readonly method: string; readonly url: string } {
   const [method = "", template = ""] = ADDRESSES[operation].split(" ");
   const path = template.replace(/\{(\w+)\}/g, (_whole, name: string) => segment(request.params?.[name] ?? ""));
+  if (request.query === undefined) return { method, url: `${base}${path}` };
   const query = new URLSearchParams();
-  for (const [name, value] of Object.entries(request.query ?? {})) if (value !== undefined) query.set(name, String(value));
+  for (const [name, value] of Object.entries(request.query)) if (value !== undefined) query.set(name, String(value));
   const text = query.toString();
   return { method, url: `${base}${path}${text === "" ? "" : `?${text}`}` };
 }

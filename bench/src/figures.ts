@@ -12,8 +12,14 @@ export interface Sample {
   readonly brokerCpuMsPerCall: number;
 }
 
+/** With what the other two processes spent. */
+export interface StageSample extends Sample {
+  readonly agentCpuMsPerCall: number;
+  readonly runnerCpuMsPerCall: number;
+}
+
 /** The samples of one side, in the order of the rounds. */
-export type Samples = Readonly<Record<InFlight, readonly Sample[]>>;
+export type Samples = Readonly<Record<InFlight, readonly StageSample[]>>;
 
 /** What was measured of one combination. */
 export interface Cell {
@@ -78,6 +84,6 @@ export function meets(ratio: number, aim: { readonly atMost: number } | { readon
 }
 
 /** No samples yet. */
-export function emptySamples(): Record<InFlight, Sample[]> {
-  return Object.fromEntries(LOADS.map((inFlight): [InFlight, Sample[]] => [inFlight, []])) as Record<InFlight, Sample[]>;
+export function emptySamples(): Record<InFlight, StageSample[]> {
+  return Object.fromEntries(LOADS.map((inFlight): [InFlight, StageSample[]] => [inFlight, []])) as Record<InFlight, StageSample[]>;
 }

@@ -39,11 +39,26 @@ describe("the options", () => {
     expect(loadedMs(parseOptions(["--quick"]))).toBeLessThan(loadedMs(parseOptions([])) / 5);
   });
 
+  it("measure at scale only when asked, with the numbers that are given", () => {
+    expect(parseOptions([]).scale).toBeUndefined();
+    expect(parseOptions(["--scale"]).scale).toMatchObject({ sessions: 10_000, settled: 300_000, open: 20_000, rounds: 7 });
+    expect(parseOptions(["--scale", "--quick", "--open", "700"]).scale).toMatchObject({ sessions: 1_000, open: 700, rounds: 2 });
+    expect(parseOptions(["--scale", "--settled", "5000", "--sessions", "50", "--rounds", "2"]).scale).toMatchObject({
+      settled: 5_000,
+      sessions: 50,
+      rounds: 2,
+    });
+  });
+
   it.each([
     [["--only", "mysql"], "sqlite, jetstream, websocket, grpc"],
     [["--agent", "soap"], "grpc, http"],
     [["--rounds", "0"], "1 to 1000"],
     [["--rounds", "two"], "1 to 1000"],
+    [["--settled", "5000"], "--scale"],
+    [["--scale", "--sessions", "2"], "10 to"],
+    [["--scale", "--open", "999"], "1000 to"],
+    [["--scale", "--rounds", "40"], "1 to 39"],
     [["--nats", "3"], "2.9, 2.10"],
     [["--fast"], "--fast"],
     [["stray"], "stray"],

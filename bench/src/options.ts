@@ -1,6 +1,7 @@
 /** What is measured, for how long: from the command line. */
 import { parseArgs } from "node:util";
 import type { AgentInterface, LedgerKind, RunnerTransport } from "./processes/roles.js";
+import { SCALE_FULL, SCALE_QUICK, type ScaleSizes } from "./scale/scale-options.js";
 
 export type NatsLine = "2.9" | "2.10";
 
@@ -23,6 +24,8 @@ export interface BenchOptions {
   readonly jsonFile: string | undefined;
   /** Where profiles are written; the product is then run under a profiler and nothing is compared. */
   readonly profileDir: string | undefined;
+  /** Many sessions, settled calls and open calls; undefined: the product beside its floor instead. */
+  readonly scale: ScaleSizes | undefined;
 }
 
 /** A command line that cannot be followed. */
@@ -38,7 +41,11 @@ export const USAGE = `npm run bench -- [options]
   --nats LINE          2.10 (2.10.27, default) or 2.9 (2.9.10)
   --no-index           the broker keeps no index of calls
   --json FILE          also writes all figures to FILE
-  --profile DIR        instead: samples where the broker spends its time, 64 in flight`;
+  --scale              instead: what 10,000 idle sessions, 300,000 settled and 20,000 open calls cost, about 12 minutes;
+                       with --quick a tenth of each, about 3
+  --sessions N, --settled N, --open N
+                       other numbers for --scale
+  --profile DIR        instead: samples where broker, runner and agent spend their time, 64 in flight`;
 
 const LEDGERS = ["sqlite", "jetstream"] as const;
 const RUNNERS = ["websocket", "grpc"] as const;
@@ -46,6 +53,8 @@ const AGENTS = ["grpc", "http"] as const;
 const FULL = { rounds: 5, loadMs: { 1: 1_000, 64: 800, 256: 800 }, warmUpMs: 700 } as const;
 const QUICK = { rounds: 3, loadMs: { 1: 150, 64: 150, 256: 150 }, warmUpMs: 250 } as const;
 const ROUNDS_MAX = 1_000;
+const SIZE_MAX = 10_000_000;
+const SCALE_NUMBERS = ["sessions", "settled", "open"] as const;
 
 /** Throws {@link UsageError}. */
 export function parseOptions(args: readonly string[]): BenchOptions {
@@ -56,13 +65,14 @@ export function parseOptions(args: readonly string[]): BenchOptions {
     ledgers: narrowed(LEDGERS, only),
     runners: narrowed(RUNNERS, only),
     agents: values.agent === undefined ? AGENTS : [oneOf(values.agent, AGENTS, "--agent")],
-    rounds: values.rounds === undefined ? length.rounds : roundsIn(values.rounds),
+    rounds: values.rounds === undefined ? length.rounds : wholeNumber(values.rounds, "--rounds", 1, ROUNDS_MAX),
     loadMs: length.loadMs,
     warmUpMs: length.warmUpMs,
     natsLine: values.nats === undefined ? "2.10" : oneOf(values.nats, ["2.9", "2.10"] as const, "--nats"),
     index: values["no-index"] !== true,
     jsonFile: values.json,
     profileDir: values.profile,
+    scale: scaleIn(values),
   };
 }
 
@@ -79,6 +89,10 @@ function parsed(args: readonly string[]) {
         "no-index": { type: "boolean" },
         json: { type: "string" },
         profile: { type: "string" },
+        scale: { type: "boolean" },
+        sessions: { type: "string" },
+        settled: { type: "string" },
+        open: { type: "string" },
       },
     });
   } catch (cause) {
@@ -98,9 +112,32 @@ function narrowed<T extends string>(all: readonly T[], only: readonly string[]):
   return named.length === 0 ? all : named;
 }
 
-function roundsIn(text: string): number {
-  const rounds = Number(text);
-  if (!Number.isInteger(rounds) || rounds < 1 || rounds > ROUNDS_MAX)
-    throw new UsageError(`--rounds takes a whole number from 1 to ${ROUNDS_MAX}, not "${text}".`);
-  return rounds;
+function scaleIn(values: ReturnType<typeof parsed>["values"]): ScaleSizes | undefined {
+  if (values.scale !== true) {
+    const stray = SCALE_NUMBERS.find((option) => values[option] !== undefined);
+    if (stray !== undefined) throw new UsageError(`--${stray} goes with --scale.`);
+    return undefined;
+  }
+  const full = values.quick === true ? SCALE_QUICK : SCALE_FULL;
+  const sizeIn = (option: (typeof SCALE_NUMBERS)[number], min: number): number => {
+    const text = values[option];
+    return text === undefined ? full[option] : wholeNumber(text, `--${option}`, min, SIZE_MAX);
+  };
+  const open = sizeIn("open", 2 * full.laneStep);
+  // Each round, and what warms up, takes a step of the lane away.
+  const roundsMax = Math.floor(open / full.laneStep) - 1;
+  return {
+    ...full,
+    sessions: sizeIn("sessions", full.fewSessions),
+    settled: sizeIn("settled", full.fewSettled),
+    open,
+    rounds: values.rounds === undefined ? Math.min(full.rounds, roundsMax) : wholeNumber(values.rounds, "--rounds", 1, roundsMax),
+  };
+}
+
+function wholeNumber(text: string, option: string, min: number, max: number): number {
+  const number = Number(text);
+  if (!Number.isInteger(number) || number < min || number > max)
+    throw new UsageError(`${option} takes a whole number from ${min} to ${max}, not "${text}".`);
+  return number;
 }

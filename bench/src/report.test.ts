@@ -11,8 +11,15 @@ describe("the report", () => {
     const lines = text.split("\n");
     expect(lines.find((line) => /^sqlite +websocket +grpc +product/.test(line))).toMatch(/ 3\.00 .* 2\.04$/);
     expect(lines.filter((line) => line.includes(" ratio "))[0]).toMatch(/3\.00 ✗ +1\.00 ✓ +1\.00 /);
-    expect(lines.filter((line) => /^jetstream +grpc +http +product/.test(line))).toHaveLength(1);
+    expect(lines.filter((line) => /^jetstream +grpc +http +product/.test(line))).toHaveLength(2);
     expect(text).toContain("11 of 12 aims hold.");
+  });
+
+  it("shows what a call costs each process, in microseconds, at each load", () => {
+    const text = report([cellOf([{ agentCpuMsPerCall: 0.2 }, { agentCpuMsPerCall: 0.3 }, { agentCpuMsPerCall: 9 }], [{}, {}, {}])]);
+    const lines = text.slice(text.indexOf("Processor time a call")).split("\n");
+    expect(lines.find((line) => line.includes("product"))).toMatch(/product +300 +300 +300 +20\.0 +20\.0 +20\.0 +100 +100 +100$/);
+    expect(lines.find((line) => line.includes("floor"))).toMatch(/floor +30\.0 +30\.0 +30\.0 +20\.0 /);
   });
 
   it("names each aim with its bound", () => {

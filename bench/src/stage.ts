@@ -4,7 +4,7 @@
  * Invariant: when starting fails, what was started is ended.
  */
 
-import type { Sample } from "./figures.js";
+import type { Sample, StageSample } from "./figures.js";
 import { ledgerWrites } from "./ledger-writes.js";
 import type { LoadRequest } from "./load.js";
 import { type RoleProcess, startRole } from "./processes/role-process.js";
@@ -15,10 +15,15 @@ import { percentile } from "./statistics.js";
 const SETTLE_MS = 40;
 const MS_PER_SECOND = 1_000;
 
+/** A load, and how many calls it came to. */
+export type LoadSample = Sample & { readonly calls: number };
+
 export interface Stage {
   readonly broker: RoleProcess<BrokerRole>;
+  readonly runner: RoleProcess<RunnerRole>;
+  readonly agent: RoleProcess<AgentRole>;
   /** Runs one load. */
-  measure(agent: AgentInterface, load: LoadRequest): Promise<Sample & { readonly calls: number }>;
+  measure(agent: AgentInterface, load: LoadRequest): Promise<StageSample & { readonly calls: number }>;
   /** Entries that the ledger has taken so far. */
   writes(): Promise<number>;
   stop(): Promise<void>;
@@ -43,18 +48,16 @@ export async function startStage(side: Side, transport: RunnerTransport, setup: 
   }
   return {
     broker,
+    runner,
+    agent,
     async measure(over, load) {
-      const before = await broker.ask("usage");
-      const { elapsedMs, latenciesMs } = await agent.ask("load", { agent: over, ...load });
-      await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
-      const after = await broker.ask("usage");
-      const calls = latenciesMs.length;
+      const before = [await agent.ask("usage"), await runner.ask("usage")] as const;
+      const sample = await measureLoad(broker, agent, over, load);
+      const after = [await agent.ask("usage"), await runner.ask("usage")] as const;
       return {
-        calls,
-        p50Ms: percentile(latenciesMs, 0.5),
-        p99Ms: percentile(latenciesMs, 0.99),
-        callsPerSecond: (calls / elapsedMs) * MS_PER_SECOND,
-        brokerCpuMsPerCall: (after.cpuMs - before.cpuMs) / calls,
+        ...sample,
+        agentCpuMsPerCall: (after[0].cpuMs - before[0].cpuMs) / sample.calls,
+        runnerCpuMsPerCall: (after[1].cpuMs - before[1].cpuMs) / sample.calls,
       };
     },
     writes: () => ledgerWrites(side, setup.ledger),
@@ -67,5 +70,26 @@ export async function startStage(side: Side, transport: RunnerTransport, setup: 
         await endAll();
       }
     },
+  };
+}
+
+/** Runs one load and takes its figures. */
+export async function measureLoad(
+  broker: RoleProcess<BrokerRole>,
+  agent: RoleProcess<AgentRole>,
+  over: AgentInterface,
+  load: LoadRequest,
+): Promise<LoadSample> {
+  const before = await broker.ask("usage");
+  const { elapsedMs, latenciesMs } = await agent.ask("load", { agent: over, ...load });
+  await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+  const after = await broker.ask("usage");
+  const calls = latenciesMs.length;
+  return {
+    calls,
+    p50Ms: percentile(latenciesMs, 0.5),
+    p99Ms: percentile(latenciesMs, 0.99),
+    callsPerSecond: (calls / elapsedMs) * MS_PER_SECOND,
+    brokerCpuMsPerCall: (after.cpuMs - before.cpuMs) / calls,
   };
 }

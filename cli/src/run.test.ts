@@ -1,4 +1,5 @@
 /** `toolrunner run` from the outside: real processes, signals, two of them in one folder. */
+import { existsSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -55,6 +56,33 @@ describe("toolrunner run", () => {
     expect(bad.exitCode).toBe(1);
     expect(errorOf(bad)).toMatchObject({ code: "tool_duplicate", message: expect.stringContaining("twice") });
     expect((await asProcess(["run", "not-there.ts"])).exitCode).toBe(2);
+  });
+
+  it("run makes its ready file while it takes calls, and only then", async () => {
+    const ready = join(shared, "ready-file");
+    await writeFile(ready, "of a process that died");
+    // Nobody listens there: what an earlier process left must not speak for this one.
+    const alone = start(
+      ["run", "shop.ts", "--url", "ws://127.0.0.1:9", "--token", "t", "--ready-file", ready, "--log-level", "silent"],
+      {},
+      shared,
+    );
+    await alone.printed("not connected");
+    expect(existsSync(ready)).toBe(false);
+    alone.signal("SIGTERM");
+    await alone.ended;
+    const made = start(["run", "shop.ts", "--binding", "seen", "--ready-file", ready, "--json"], {}, shared);
+    await made.ready();
+    await appears(ready);
+    made.signal("SIGTERM");
+    expect((await made.ended).exitCode).toBe(0);
+    expect(existsSync(ready)).toBe(false);
+  });
+
+  it("run does not start with a ready file that it cannot write", async () => {
+    const refused = await asProcess(["run", "shop.ts", "--ready-file", join("no", "such", "folder"), "--json", "--log-level", "silent"]);
+    expect(refused.exitCode).toBe(1);
+    expect(errorOf(refused)).toMatchObject({ code: "ready_file_invalid", message: expect.stringContaining("--ready-file") });
   });
 
   it("run with a wrong token is refused: exit 4", async () => {

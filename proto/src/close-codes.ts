@@ -30,7 +30,8 @@ export const CLOSE_CODES = {
     redial: "never",
     grpc: "PERMISSION_DENIED",
   },
-  4408: { name: "hello_late", meaning: "No valid hello came within 5 s.", redial: "never", grpc: "DEADLINE_EXCEEDED" },
+  // Of this range and dialled again all the same: where thousands reconnect at once, a hello is late by nobody's fault.
+  4408: { name: "hello_late", meaning: "No valid hello came within 5 s.", redial: "at_once", grpc: "DEADLINE_EXCEEDED" },
   4409: { name: "superseded", meaning: "A newer session of the same runner id took over.", redial: "never", grpc: "ABORTED" },
   4413: { name: "frame_too_large", meaning: "A frame was over the limit.", redial: "never", grpc: "OUT_OF_RANGE" },
   4426: {

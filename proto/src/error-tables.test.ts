@@ -76,9 +76,10 @@ describe("close table", () => {
     expect(closeCodeNamed("nothing")).toBeUndefined();
   });
 
-  it("lets the range say whether to redial: 4400 to 4499 not as they are, 4500 to 4599 and everything unknown at once", () => {
+  it("lets the range say whether to redial: 4400 to 4499 not as they are but for a late hello, 4500 to 4599 and everything unknown at once", () => {
     for (const code of codes) {
-      const expected = code >= 4500 ? "at_once" : code === 4401 ? "with_new_credential" : code === 4429 ? "after_retry_after" : "never";
+      const expected =
+        code >= 4500 || code === 4408 ? "at_once" : code === 4401 ? "with_new_credential" : code === 4429 ? "after_retry_after" : "never";
       expect({ code, rule: redialRule(code) }).toEqual({ code, rule: expected });
     }
     for (const code of [1001, 1005, 1006, 1011, 4599, 3000]) expect(redialRule(code)).toBe("at_once");

@@ -115,17 +115,9 @@ function decodeJson<T>(name: FrameName, text: string): DecodedFrame<T> {
   }
 }
 
-function createCodec<T extends FrameLike>(type: MessageFns<T>, name: FrameName, encoding: FrameEncoding): FrameCodec<T> {
-  if (encoding === "json") {
-    return {
-      encoding,
-      encode: (frame) => encodeJson(type, name, frame),
-      decode: (data) =>
-        typeof data === "string" ? decodeJson(name, data) : { kind: "malformed", message: "a binary message on the JSON subprotocol" },
-    };
-  }
+function createBinaryFrameCodec<T extends FrameLike>(type: MessageFns<T>): FrameCodec<T> {
   return {
-    encoding,
+    encoding: "binary",
     encode: (frame) => encodeBinary(type, frame),
     decode: (data) =>
       typeof data === "string"
@@ -134,17 +126,31 @@ function createCodec<T extends FrameLike>(type: MessageFns<T>, name: FrameName, 
   };
 }
 
-const runnerCodecs = { binary: createCodec(RunnerFrame, "RunnerFrame", "binary"), json: createCodec(RunnerFrame, "RunnerFrame", "json") };
-const brokerCodecs = { binary: createCodec(BrokerFrame, "BrokerFrame", "binary"), json: createCodec(BrokerFrame, "BrokerFrame", "json") };
+function createJsonFrameCodec<T extends FrameLike>(type: MessageFns<T>, name: FrameName): FrameCodec<T> {
+  return {
+    encoding: "json",
+    encode: (frame) => encodeJson(type, name, frame),
+    decode: (data) =>
+      typeof data === "string" ? decodeJson(name, data) : { kind: "malformed", message: "a binary message on the JSON subprotocol" },
+  };
+}
+
+// Made without effects: a bundle for the browser keeps those that it uses, and the tables of JSON only with theirs.
+/** Codec of the frames that runners send, in binary. */
+export const RUNNER_FRAMES_BINARY: FrameCodec<RunnerFrame> = /* @__PURE__ */ createBinaryFrameCodec(RunnerFrame);
+/** Codec of the frames that brokers send, in binary. */
+export const BROKER_FRAMES_BINARY: FrameCodec<BrokerFrame> = /* @__PURE__ */ createBinaryFrameCodec(BrokerFrame);
+const RUNNER_FRAMES_JSON = /* @__PURE__ */ createJsonFrameCodec(RunnerFrame, "RunnerFrame");
+const BROKER_FRAMES_JSON = /* @__PURE__ */ createJsonFrameCodec(BrokerFrame, "BrokerFrame");
 
 /** Codec of the frames that runners send; the same one for all channels. */
 export function runnerFrameCodec(encoding: FrameEncoding): FrameCodec<RunnerFrame> {
-  return runnerCodecs[encoding];
+  return encoding === "json" ? RUNNER_FRAMES_JSON : RUNNER_FRAMES_BINARY;
 }
 
 /** Codec of the frames that brokers send; the same one for all channels. */
 export function brokerFrameCodec(encoding: FrameEncoding): FrameCodec<BrokerFrame> {
-  return brokerCodecs[encoding];
+  return encoding === "json" ? BROKER_FRAMES_JSON : BROKER_FRAMES_BINARY;
 }
 
 /** "frame receipt": what the errors call it. */

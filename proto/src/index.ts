@@ -24,4 +24,9 @@ export { GRPC_STATUS, type GrpcStatusName } from "./grpc-status.js";
 export { createMemoryChannelPair, type MemoryChannelPair } from "./memory-channel.js";
 export * from "./messages.js";
 export { MODEL_TEXT_BYTES_MAX, modelText } from "./model-text.js";
-export { createWebSocketChannel, type WebSocketChannelOptions, type WebSocketLike } from "./websocket-channel.js";
+export {
+  createBinaryRunnerChannel,
+  createWebSocketChannel,
+  type WebSocketChannelOptions,
+  type WebSocketLike,
+} from "./websocket-channel.js";

@@ -9,7 +9,14 @@
 import { type ChannelLimits, createChannelCore } from "./channel-core.js";
 import type { CloseCode } from "./close-codes.js";
 import type { FrameChannel } from "./frame-channel.js";
-import { brokerFrameCodec, type FrameCodec, type FrameEncoding, runnerFrameCodec } from "./frame-codec.js";
+import {
+  BROKER_FRAMES_BINARY,
+  brokerFrameCodec,
+  type FrameCodec,
+  type FrameEncoding,
+  RUNNER_FRAMES_BINARY,
+  runnerFrameCodec,
+} from "./frame-codec.js";
 import type { BrokerFrame, RunnerFrame } from "./gen/toolrunner/v1/session.js";
 
 /** The part of a WebSocket that a channel uses. Browsers' `WebSocket` and that of `ws` both fit. */
@@ -61,11 +68,16 @@ export function createWebSocketChannel(
   return options.side === "runner" ? joinSocket(socket, broker, runner, options) : joinSocket(socket, runner, broker, options);
 }
 
+/** The runner's end in binary alone: a bundle that makes no other channel holds nothing of JSON. As {@link createWebSocketChannel} otherwise. */
+export function createBinaryRunnerChannel(socket: WebSocketLike, limits: ChannelLimits = {}): FrameChannel<BrokerFrame, RunnerFrame> {
+  return joinSocket(socket, BROKER_FRAMES_BINARY, RUNNER_FRAMES_BINARY, { ...limits, encoding: "binary" });
+}
+
 function joinSocket<In, Out>(
   socket: WebSocketLike,
   inbound: FrameCodec<In>,
   outbound: FrameCodec<Out>,
-  options: WebSocketChannelOptions,
+  options: Omit<WebSocketChannelOptions, "side">,
 ): FrameChannel<In, Out> {
   // Browsers begin with blobs, whose bytes come too late to keep the order. `ws` hands over its own buffer.
   if (socket.binaryType === "blob") socket.binaryType = "arraybuffer";

@@ -13,6 +13,7 @@ import { GrantDesk } from "./core/grant-desk.js";
 import { createHandlerTable, declarationOf, type HandlerDeclaration } from "./core/handlers.js";
 import { randomId } from "./core/ids.js";
 import { createJournalGate, type JournalGate } from "./core/journal-gate.js";
+import type { HeldRunnerId } from "./core/place.js";
 import { type ResolvedOptions, type RunnerOptions, resolveOptions } from "./core/runner-options.js";
 import { createStateHolder, type RunnerState, type StateListener } from "./core/runner-state.js";
 import { type Session, startSession } from "./core/session.js";
@@ -38,7 +39,7 @@ export interface Runner {
   onState(listener: StateListener): () => void;
   /** Resolves with the final state, `refused` or `stopped`, when everything is closed. Never rejects. */
   readonly closed: Promise<RunnerState>;
-  /** "" before `start` when it is made from the journal. */
+  /** "" before `start` when it is made from the journal or kept by the tab. */
   readonly runnerId: string;
   readonly handlers: readonly HandlerDeclaration[];
 }
@@ -52,11 +53,13 @@ export function createRunner(options: RunnerOptions): Runner {
 class ServingRunner implements Runner {
   readonly closed: Promise<RunnerState>;
   readonly handlers: readonly HandlerDeclaration[];
-  runnerId: string;
   readonly #state = createStateHolder({ kind: "connecting" });
   readonly #stopping = new AbortController();
   readonly #settling = new Set<string>();
   #started: Promise<void> | null = null;
+  #runnerId: string;
+  #heldId: HeldRunnerId | null = null;
+  #unwatch: () => void = () => {};
   #gate: JournalGate | null = null;
   #desk: GrantDesk | null = null;
   #session: Session | null = null;
@@ -70,10 +73,14 @@ class ServingRunner implements Runner {
     private readonly table: ReturnType<typeof createHandlerTable>,
   ) {
     this.handlers = table.all.map(declarationOf);
-    this.runnerId = options.runnerId ?? "";
+    this.#runnerId = options.runnerId ?? "";
     this.closed = new Promise((resolve) => {
       this.#closedResolve = resolve;
     });
+  }
+
+  get runnerId(): string {
+    return this.#heldId?.current ?? this.#runnerId;
   }
 
   get state(): RunnerState {
@@ -107,13 +114,19 @@ class ServingRunner implements Runner {
         message: "results that are not yet acknowledged are lost when this process ends, and the outcome of what then runs is unknown",
       });
     }
-    if (this.runnerId === "") this.runnerId = runnerIdOf(gate.journalId);
+    const { place } = this.options.transport;
+    if (this.#runnerId === "") {
+      this.#runnerId = runnerIdOf(gate.journalId);
+      this.#heldId = (await place?.holdRunnerId(this.options.binding)) ?? null;
+    }
+    this.#unwatch = place?.watch(() => this.#session?.tellInstance()) ?? this.#unwatch;
     this.#gate = gate;
     this.#desk = new GrantDesk({
       clock,
       log,
       journal: gate,
       handlers: this.table,
+      sha256: this.options.sha256,
       authorize: this.options.authorize,
       concurrency: this.options.concurrency,
       onProgressed: () => this.#reviewIdle(),
@@ -192,6 +205,8 @@ class ServingRunner implements Runner {
     desk.abortAll("lease_lost", "no session follows: nobody renews the lease");
     await this.#grace(desk);
     desk.close();
+    this.#unwatch();
+    this.#heldId?.release();
     try {
       await gate.close();
     } catch (error) {
@@ -279,10 +294,14 @@ class ServingRunner implements Runner {
   }
 
   async settle(callId: string, settlement: Settlement): Promise<void> {
-    const { clock } = this.options;
+    const { clock, sha256 } = this.options;
     if (this.#gate === null || this.#desk === null)
       throw new RunnerStoppedError("the runner has not been started: its journal is not open");
-    await settleSubmission({ journal: this.#gate, delivery: this.#desk.delivery, clock, settling: this.#settling }, callId, settlement);
+    await settleSubmission(
+      { journal: this.#gate, delivery: this.#desk.delivery, clock, sha256, settling: this.#settling },
+      callId,
+      settlement,
+    );
   }
 }
 

@@ -34,11 +34,14 @@ function code(source: string): string {
     .replace(/"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'/g, '""');
 }
 
-describe("the root entry (R1)", () => {
-  const { files, packages } = reach(join(dist, "index.js"));
+describe.each([
+  ["the root entry", "index.js"],
+  ["the entry for browsers", "browser.js"],
+])("%s (R1)", (_entry, file) => {
+  const { files, packages } = reach(join(dist, file));
 
   it("loads no module of Node and no package but the protobuf runtime", () => {
-    expect(files.size).toBeGreaterThan(25);
+    expect(files.size).toBeGreaterThan(20);
     expect([...packages].filter((name) => !name.startsWith("@bufbuild/protobuf"))).toEqual([]);
   });
 

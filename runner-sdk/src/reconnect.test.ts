@@ -9,7 +9,7 @@ afterEach(stopRunners);
 const tools = [work(() => 1)];
 
 describe("after a close, by its code (R3)", () => {
-  it.each<CloseCode>([4500, 4501, 4502, 4503])("%i: the runner dials again", async (code) => {
+  it.each<CloseCode>([4408, 4500, 4501, 4502, 4503])("%i: the runner dials again", async (code) => {
     const broker = createFakeBroker();
     const { session, runner } = await serve({ tools }, {}, broker);
     const states: RunnerState["kind"][] = [];
@@ -27,7 +27,6 @@ describe("after a close, by its code (R3)", () => {
     [4400, "protocol_violation"],
     [4413, "frame_too_large"],
     [4426, "protocol_version_unsupported"],
-    [4408, "hello_late"],
   ])("%i: refused, and no redial", async (code, name) => {
     const { session, runner } = await serve({ tools });
     session.close(code, "for good");

@@ -2,6 +2,7 @@
  * The one stream over which a client creates its calls.
  *
  * Opened with the first call, and ended when nothing has been under way for a while, so that it keeps no process alive.
+ * One timer watches over all that is under way and over the rest after it: none is set and taken back for each call.
  * Invariant: each creation is answered once; when the stream ends, all that are under way are `unreachable`, or refused
  * with the stream: their senders repeat them with the same key over a new one.
  */
@@ -28,26 +29,31 @@ export interface CreateStream {
 }
 
 interface Pending {
+  /** Monotonic milliseconds. */
+  readonly dueMs: number;
   resolve(call: Call): void;
   reject(error: ToolRunnerError): void;
+  late(): void;
 }
 
 /** A stream and what is under way on it. */
 interface Line {
   readonly stream: Stream;
   readonly pending: Map<number, Pending>;
+  /** When something was last under way, monotonic milliseconds. */
+  usedAtMs: number;
+  timer: ReturnType<typeof setTimeout> | undefined;
+  timerDueMs: number;
 }
 
 /** Makes it over streams that `open` opens. */
 export function createCallStream(open: () => Stream, address: string): CreateStream {
   let line: Line | undefined;
   let number = 0;
-  let idle: ReturnType<typeof setTimeout> | undefined;
 
   function lineNow(): Line {
-    clearTimeout(idle);
     if (line !== undefined) return line;
-    const opened: Line = { stream: open(), pending: new Map() };
+    const opened: Line = { stream: open(), pending: new Map(), usedAtMs: 0, timer: undefined, timerDueMs: Number.POSITIVE_INFINITY };
     line = opened;
     const { stream, pending } = opened;
     let failure: ToolRunnerError | undefined;
@@ -55,6 +61,7 @@ export function createCallStream(open: () => Stream, address: string): CreateStr
       if (line === opened) line = undefined;
       const error = failure ?? new ToolRunnerError("unreachable", `${address} ended the stream.`);
       for (const waiting of [...pending.values()]) waiting.reject(error);
+      clearTimeout(opened.timer);
     };
     stream.on("data", ({ number: answered, answer }: CreateCallsResponse) => {
       const waiting = pending.get(answered);
@@ -79,15 +86,34 @@ export function createCallStream(open: () => Stream, address: string): CreateStr
     return opened;
   }
 
+  /** The stream itself keeps the process alive until it has rested. */
   function rest(used: Line): void {
-    if (used.pending.size > 0 || line !== used) return;
-    clearTimeout(idle);
-    // The stream itself keeps the process alive until then.
-    idle = setTimeout(() => {
-      if (line !== used || used.pending.size > 0) return;
-      line = undefined;
-      used.stream.end();
-    }, IDLE_MS);
+    if (used.pending.size > 0) return;
+    if (line !== used) return clearTimeout(used.timer);
+    used.usedAtMs = performance.now();
+    watch(used, used.usedAtMs + IDLE_MS);
+  }
+
+  /** Looks at the line at that time or before. */
+  function watch(used: Line, dueMs: number): void {
+    if (used.timerDueMs <= dueMs) return;
+    clearTimeout(used.timer);
+    used.timerDueMs = dueMs;
+    used.timer = setTimeout(() => look(used), dueMs - performance.now());
+  }
+
+  function look(used: Line): void {
+    used.timerDueMs = Number.POSITIVE_INFINITY;
+    const now = performance.now();
+    const waiting = [...used.pending.values()];
+    for (const { dueMs, late } of waiting) if (dueMs <= now) late();
+    let nextMs = Number.POSITIVE_INFINITY;
+    for (const { dueMs } of used.pending.values()) nextMs = Math.min(nextMs, dueMs);
+    if (nextMs < Number.POSITIVE_INFINITY) return watch(used, nextMs);
+    if (line !== used) return;
+    if (now < used.usedAtMs + IDLE_MS) return watch(used, used.usedAtMs + IDLE_MS);
+    line = undefined;
+    used.stream.end();
   }
 
   return {
@@ -106,26 +132,31 @@ export function createCallStream(open: () => Stream, address: string): CreateStr
         const used = lineNow();
         number = (number + 1) % UINT32;
         const mine = number;
-        const settle = (finish: () => void): void => {
-          if (!used.pending.delete(mine)) return;
-          clearTimeout(timer);
+        const settle = (): boolean => {
+          if (!used.pending.delete(mine)) return false;
           signal?.removeEventListener("abort", onAbort);
-          finish();
           rest(used);
+          return true;
         };
-        const onAbort = (): void => settle(() => signal !== undefined && reject(abortedError(signal)));
-        const timer = setTimeout(() => {
-          settle(() => reject(new ToolRunnerError("unreachable", `No answer from ${address} within ${timeoutMs} ms.`)));
-        }, timeoutMs);
-        used.pending.set(mine, { resolve: (call) => settle(() => resolve(call)), reject: (error) => settle(() => reject(error)) });
+        const onAbort = (): void => {
+          if (settle() && signal !== undefined) reject(abortedError(signal));
+        };
+        const dueMs = performance.now() + timeoutMs;
+        used.pending.set(mine, {
+          dueMs,
+          resolve: (call) => void (settle() && resolve(call)),
+          reject: (error) => void (settle() && reject(error)),
+          late: () => void (settle() && reject(new ToolRunnerError("unreachable", `No answer from ${address} within ${timeoutMs} ms.`))),
+        });
+        watch(used, dueMs);
         signal?.addEventListener("abort", onAbort, { once: true });
         used.stream.write({ number: mine, call: request });
       });
     },
     close() {
-      clearTimeout(idle);
       const last = line;
       line = undefined;
+      if (last?.pending.size === 0) clearTimeout(last.timer);
       last?.stream.end();
     },
   };

@@ -2,6 +2,7 @@
 
 import type * as proto from "@toolrunner/proto";
 import { ToolRunnerError } from "../errors.js";
+import { fieldText } from "../json-text.js";
 import type { OperationRequest } from "../transport.js";
 import type { Binding, Call, CallEvent, Json, Runner, Tool, Toolset } from "../types.js";
 
@@ -129,7 +130,7 @@ export function fieldsOf(request: OperationRequest) {
       }
       return value;
     },
-    json: (name: string): string | undefined => JSON.stringify(all[name]),
+    json: (name: string): string | undefined => fieldText(all[name]),
     list: (name: string): readonly unknown[] => (Array.isArray(all[name]) ? all[name] : []),
   };
 }

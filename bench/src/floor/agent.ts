@@ -1,6 +1,7 @@
 /** The floor's agent: one gRPC stream, and `fetch` over kept connections, as the product's client uses them. */
 import { runLoad } from "../load.js";
 import { PAYLOAD_JSON } from "../payload.js";
+import { processUsage } from "../processes/process-usage.js";
 import type { AgentInterface, AgentRole } from "../processes/roles.js";
 import { serveRole } from "../processes/serve-role.js";
 import { openFloorStream } from "./client.js";
@@ -15,6 +16,7 @@ function checked(answer: Buffer | string): void {
 }
 
 serveRole<AgentRole>({
+  ...processUsage(),
   async connect({ http, grpc }) {
     const stream = openFloorStream(grpc, "call");
     const exchange = createExchange((frame) => stream.write(frame));

@@ -1,6 +1,7 @@
 /** The floor's runner: sends back what it gets. */
 import { once } from "node:events";
 import { WebSocket } from "ws";
+import { processUsage } from "../processes/process-usage.js";
 import type { RunnerRole } from "../processes/roles.js";
 import { serveRole } from "../processes/serve-role.js";
 import { openFloorStream } from "./client.js";
@@ -8,6 +9,7 @@ import { openFloorStream } from "./client.js";
 let stop: () => void = () => undefined;
 
 serveRole<RunnerRole>({
+  ...processUsage(),
   async start({ transport, places }) {
     if (transport === "grpc") {
       const stream = openFloorStream(places.grpc, "run");

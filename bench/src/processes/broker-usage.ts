@@ -1,32 +1,9 @@
 /** What both brokers answer about themselves in the same way. */
-import { writeFile } from "node:fs/promises";
-import { Session } from "node:inspector/promises";
-import type { BrokerRole, Usage } from "./roles.js";
-
-const SAMPLE_EVERY_US = 200;
-const BYTES_PER_MIB = 1_048_576;
+import { processHealth } from "./process-health.js";
+import { processUsage } from "./process-usage.js";
+import type { BrokerRole } from "./roles.js";
 
 /** The part of a broker's role that does not depend on what it does. */
-export function brokerUsage(): Pick<BrokerRole, "usage" | "profileStart" | "profileStop"> {
-  let session: Session | undefined;
-  return {
-    usage(): Usage {
-      const { user, system } = process.cpuUsage();
-      return { cpuMs: (user + system) / 1_000, residentMiB: process.memoryUsage.rss() / BYTES_PER_MIB };
-    },
-    async profileStart() {
-      session = new Session();
-      session.connect();
-      await session.post("Profiler.enable");
-      await session.post("Profiler.setSamplingInterval", { interval: SAMPLE_EVERY_US });
-      await session.post("Profiler.start");
-    },
-    async profileStop(file) {
-      if (session === undefined) throw new Error("no profile was begun");
-      const { profile } = await session.post("Profiler.stop");
-      session.disconnect();
-      session = undefined;
-      await writeFile(file, JSON.stringify(profile));
-    },
-  };
+export function brokerUsage(): Omit<BrokerRole, "start" | "stop"> {
+  return { ...processHealth(), ...processUsage() };
 }

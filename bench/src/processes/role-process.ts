@@ -15,14 +15,21 @@ export interface RoleProcess<R extends RoleOperations<R>> {
   ask<K extends keyof R & string>(operation: K, argument?: Parameters<R[K]>[0]): Promise<Awaited<ReturnType<R[K]>>>;
   /** Ends the process; what it was asked for is rejected. Idempotent. */
   end(): Promise<void>;
+  /** Kills it: it has no time to say goodbye to anybody. */
+  kill(): Promise<void>;
 }
 
 /** Starts the program of a role: `product/broker`, `floor/agent` and so on. */
 export function startRole<R extends RoleOperations<R>>(side: Side, role: "broker" | "runner" | "agent"): RoleProcess<R> {
-  const program = fileURLToPath(new URL(`../${side}/${role}.js`, import.meta.url));
+  return startProgram(side, role);
+}
+
+/** Starts a program that serves a role: `../folder/role.js`. */
+export function startProgram<R extends RoleOperations<R>>(folder: string, role: string): RoleProcess<R> {
+  const program = fileURLToPath(new URL(`../${folder}/${role}.js`, import.meta.url));
   // The options of the parent, such as a debugger's, are not the child's; typed arrays come over as they are.
   const child = fork(program, { execArgv: [], serialization: "advanced", stdio: ["ignore", "inherit", "inherit", "ipc"] });
-  return join(child, `${side} ${role}`);
+  return join(child, `${folder} ${role}`);
 }
 
 function join<R extends RoleOperations<R>>(child: ChildProcess, name: string): RoleProcess<R> {
@@ -65,6 +72,11 @@ function join<R extends RoleOperations<R>>(child: ChildProcess, name: string): R
       const late = setTimeout(() => child.kill("SIGKILL"), STOP_MS);
       await exited;
       clearTimeout(late);
+    },
+    async kill() {
+      if (over !== undefined) return;
+      child.kill("SIGKILL");
+      await exited;
     },
   };
 }

@@ -3,6 +3,7 @@ import { type AgentClient, connectHttp, createAgentClient } from "@toolrunner/ag
 import { connectGrpc } from "@toolrunner/agent-sdk/grpc";
 import { runLoad } from "../load.js";
 import { PAYLOAD, PAYLOAD_JSON, PAYLOAD_SCHEMA } from "../payload.js";
+import { processUsage } from "../processes/process-usage.js";
 import type { AgentInterface, AgentRole } from "../processes/roles.js";
 import { serveRole } from "../processes/serve-role.js";
 import { AGENT_KEY, BINDING, TOOL, TOOLSET } from "./names.js";
@@ -21,6 +22,7 @@ async function echo(client: AgentClient): Promise<void> {
 }
 
 serveRole<AgentRole>({
+  ...processUsage(),
   async connect({ http, grpc }) {
     clients.set("http", createAgentClient({ key: AGENT_KEY, transport: connectHttp(http) }));
     clients.set("grpc", createAgentClient({ key: AGENT_KEY, transport: connectGrpc(grpc) }));

@@ -5,7 +5,7 @@ import type { BrokerRole, LedgerPlace } from "../processes/roles.js";
 import { serveRole } from "../processes/serve-role.js";
 import { AGENT_KEY, BINDING, RUNNER_KEY } from "./names.js";
 
-const LOOPBACK = { host: "127.0.0.1", port: 0 };
+const LOOPBACK = "127.0.0.1";
 
 const storeOf = (place: LedgerPlace): StoreOptions =>
   place.kind === "sqlite" ? { kind: "sqlite", dataDir: place.dataDir } : { kind: "nats", url: place.url };
@@ -14,12 +14,12 @@ let stop: () => Promise<void> = async () => undefined;
 
 serveRole<BrokerRole>({
   ...brokerUsage(),
-  async start({ ledger, index }) {
+  async start({ ledger, index, ports }) {
     const broker = await createBroker({
       mode: "broker",
       store: storeOf(ledger),
-      http: LOOPBACK,
-      grpc: LOOPBACK,
+      http: { host: LOOPBACK, port: ports?.http ?? 0 },
+      grpc: { host: LOOPBACK, port: ports?.grpc ?? 0 },
       index,
       staticKeys: [
         {

@@ -6,6 +6,7 @@
 import { createRunner, defineTool } from "@toolrunner/runner-sdk";
 import { connectGrpc, connectWebSocket } from "@toolrunner/runner-sdk/node";
 import { PAYLOAD_SCHEMA } from "../payload.js";
+import { processUsage } from "../processes/process-usage.js";
 import type { RunnerRole } from "../processes/roles.js";
 import { serveRole } from "../processes/serve-role.js";
 import { BINDING, RUNNER_KEY, TOOL } from "./names.js";
@@ -16,6 +17,7 @@ const CONCURRENCY = 1_024;
 let stop: () => Promise<void> = async () => undefined;
 
 serveRole<RunnerRole>({
+  ...processUsage(),
   async start({ transport, places }) {
     const runner = createRunner({
       transport: transport === "grpc" ? connectGrpc(places.grpc) : connectWebSocket(places.ws),

@@ -66,6 +66,8 @@ export interface Stores {
   readonly bus: Bus;
   /** Where the index of calls is kept. */
   readonly indexFile: string;
+  /** Whether a later broker opens it again. */
+  readonly indexLife: "kept" | "temporary";
   /** Closes what the stores stand on; they are closed before. */
   close(): Promise<void>;
 }

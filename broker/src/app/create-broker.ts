@@ -1,8 +1,9 @@
 /** The composition root: joins ledger, bus, catalog, access, wire and gateways to a running broker. */
-import { modelText } from "@toolrunner/proto";
+import { CLOSE_CODES, ERROR_CODES, modelText } from "@toolrunner/proto";
 import { createAccess } from "../access/access.js";
 import { createCallIndex } from "../call-index/call-index.js";
 import { createCatalog } from "../catalog/catalog.js";
+import { createMetrics } from "../diagnostics/metrics.js";
 import type { CallRequest } from "../domain/call/call-state.js";
 import type { FaultDetail } from "../domain/fault.js";
 import { createGrpcGateway } from "../gateway/grpc/grpc-gateway.js";
@@ -45,6 +46,7 @@ export interface Broker {
 /** Starts a broker; rejects with {@link StartError}. */
 export async function createBroker(options: BrokerOptions): Promise<Broker> {
   const log = options.log ?? silentLog;
+  const version = options.version ?? "0.1.0";
   const clock = systemClock;
   const ids = createSystemIds();
   const brokerId = ids.next("broker");
@@ -60,6 +62,14 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       { part: "catalog store", close: () => stores.catalog.close() },
       { part: "stores", close: () => stores.close() },
     );
+    const metrics = createMetrics({
+      version,
+      ledger: stores.ledger.description.kind,
+      errorCodes: Object.keys(ERROR_CODES),
+      closeReasons: Object.fromEntries(Object.entries(CLOSE_CODES).map(([code, { name }]) => [code, name])),
+    });
+    began({ part: "metrics", close: () => metrics.stop() });
+    const { meter } = metrics;
     const catalog = createCatalog({ store: stores.catalog, clock, ids, log });
     began({ part: "catalog", close: () => catalog.close() });
     const access = createAccess({
@@ -75,7 +85,8 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       log,
     });
     began({ part: "access", close: () => access.close() });
-    const index = options.index === false ? undefined : createCallIndex({ ledger: stores.ledger, file: stores.indexFile, log });
+    const { ledger, indexFile: file, indexLife: life } = stores;
+    const index = options.index === false ? undefined : createCallIndex({ ledger, file, life, log });
     began({ part: "index", close: () => index?.stop() });
     await index?.start();
 
@@ -98,7 +109,9 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       index,
       modelText,
       resultFaults,
+      meter,
     });
+    metrics.lookAt(() => wire.readings(), index === undefined ? undefined : () => index.readVersion());
     access.onRevoked(({ keyId }) => wire.sessions.keyRevoked(keyId));
     // Also a wire that did not start has begun: other brokers may have heard of it.
     let drainMs = 0;
@@ -129,9 +142,11 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       operations,
       authenticator: access.authenticator,
       health,
+      metrics,
+      meter,
       dev,
       log,
-      version: options.version ?? "0.1.0",
+      version,
       limits: { closeGraceMs: GATEWAY_CLOSE_MS },
     });
     const checkOrigin = createOriginCheck(dev);
@@ -147,9 +162,10 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
         }
       },
       log,
+      meter,
     });
     http.server.on("upgrade", (request, socket, head) => websocket.handleUpgrade(request, socket, head));
-    const runnerGateway = createRunnerGateway({ sessions: wire.sessions, authenticator: access.authenticator, log });
+    const runnerGateway = createRunnerGateway({ sessions: wire.sessions, authenticator: access.authenticator, log, meter });
     const grpc =
       options.grpc === null
         ? undefined
@@ -159,6 +175,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
             runnerHandlers: runnerGateway.handlers,
             health,
             log,
+            meter,
             limits: { closeGraceMs: GATEWAY_CLOSE_MS },
           });
 

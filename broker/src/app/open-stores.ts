@@ -1,5 +1,5 @@
 /** Opens ledger, bus and catalog store for the kind of store that a broker is started with. */
-import { mkdir, mkdtemp, open, rm } from "node:fs/promises";
+import { mkdir, open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createLocalBus } from "../bus/local/local-bus.js";
@@ -17,6 +17,7 @@ import { openJetStreamLedger } from "../ledger/jetstream/jetstream-ledger.js";
 import { createMemoryLedger } from "../ledger/memory/memory-ledger.js";
 import { openSqliteLedger } from "../ledger/sqlite/sqlite-ledger.js";
 import type { StoreOptions, Stores } from "./broker-options.js";
+import { makeIndexFolder } from "./index-folder.js";
 import { StartError } from "./start-error.js";
 
 export async function openStores(
@@ -30,6 +31,7 @@ export async function openStores(
         catalog: createMemoryCatalogStore({ log: context.log }),
         bus: createLocalBus({ clock: context.clock, log: context.log }),
         indexFile: ":memory:",
+        indexLife: "temporary",
         close: async () => undefined,
       };
     case "sqlite": {
@@ -43,6 +45,7 @@ export async function openStores(
           catalog,
           bus: createLocalBus({ clock: context.clock, log: context.log }),
           indexFile: join(store.dataDir, "index.db"),
+          indexLife: "kept",
           close: async () => undefined,
         };
       } catch (error) {
@@ -83,15 +86,16 @@ async function openNats(
     const ledger = await openJetStreamLedger({ connection, prefix, replicas, incarnation: brokerId, clock, log });
     const catalog = await createKvCatalogStore({ bus, log });
     // Made anew at each start from the shared ledger, and too large to be kept in memory.
-    const folder = await mkdtemp(join(tmpdir(), "toolrunner-index-"));
+    const index = await makeIndexFolder(tmpdir(), log);
     return {
       ledger,
       catalog,
       bus,
-      indexFile: join(folder, "index.db"),
+      indexFile: index.file,
+      indexLife: "temporary",
       async close() {
         await connection.close();
-        await rm(folder, { recursive: true, force: true });
+        await index.remove();
       },
     };
   } catch (error) {

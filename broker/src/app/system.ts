@@ -1,10 +1,9 @@
 /** The real clock, ids and randomness of a process. */
 import { randomFillSync } from "node:crypto";
 import { performance } from "node:perf_hooks";
+import { ID_CHARACTERS, idText } from "../domain/id-text.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 
-const ALPHABET = "abcdefghijklmnopqrstuvwxyz234567";
-const ID_CHARACTERS = 26;
 const POOL_BYTES = 4_096;
 
 export const systemClock: Clock = {
@@ -26,10 +25,7 @@ export function createSystemIds(): IdSource {
         randomFillSync(pool);
         used = 0;
       }
-      let id = `${prefix}_`;
-      for (let index = 0; index < ID_CHARACTERS; index += 1) {
-        id += ALPHABET[(pool[used + index] ?? 0) & 31];
-      }
+      const id = idText(prefix, pool, used);
       used += ID_CHARACTERS;
       return id;
     },

@@ -1,7 +1,8 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import Database from "better-sqlite3";
+import type Database from "better-sqlite3";
 import { afterEach, describe, expect, it } from "vitest";
+import { openSqlite } from "../sqlite/open-sqlite.js";
 import { indexFile, listed, Scene, tidy } from "./testing/index-scene.js";
 
 afterEach(tidy);
@@ -145,7 +146,7 @@ describe("the file of the call index", () => {
 });
 
 function withDatabase<T>(file: string, use: (database: Database.Database) => T): T {
-  const database = new Database(file);
+  const database = openSqlite(file);
   try {
     return use(database);
   } finally {

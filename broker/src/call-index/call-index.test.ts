@@ -174,6 +174,7 @@ describe("listing", () => {
     const hanging = {
       ...scene.ledger,
       tail: scene.ledger.tail,
+      latest: () => new Promise<never>(() => {}),
       read: () => ({ [Symbol.asyncIterator]: () => ({ next: () => new Promise<never>(() => {}) }) }),
     };
     const unreached = await scene.start({ file, ledger: hanging, catchUpWaitMs: 30 });
@@ -230,8 +231,9 @@ describe("following the ledger", () => {
     await scene.add("call_a", CANCEL);
     const version = await scene.accept("call_c");
     const tails: Version[] = [];
-    const watched: Pick<Ledger, "tail" | "read"> = {
+    const watched: Pick<Ledger, "tail" | "read" | "latest"> = {
       read: (callId, from) => scene.ledger.read(callId, from),
+      latest: () => scene.ledger.latest(),
       tail: (from, signal) => {
         tails.push(from);
         return scene.ledger.tail(from, signal);
@@ -258,7 +260,7 @@ describe("following the ledger", () => {
 
   it("follows more open calls than it keeps in memory", async () => {
     const scene = new Scene();
-    const index = await scene.start({ openCallsInMemoryMax: 2 });
+    const index = await scene.start({ callsInMemoryMax: 2 });
     for (let number = 0; number < 20; number += 1) {
       await listed(index, {}, await scene.accept(`call_${number}`));
     }
@@ -306,17 +308,18 @@ describe("following the ledger", () => {
 
   it("ignores a fork of a call that settled already, and one of a call it has forgotten", async () => {
     const scene = new Scene();
-    const index = await scene.start({ openCallsInMemoryMax: 0 });
+    const index = await scene.start({ callsInMemoryMax: 2 });
+    await scene.accept("call_open");
     await scene.accept("call_settled");
     await scene.add("call_settled", CANCEL);
-    await listed(index, {}, await scene.accept("call_open"));
+    await listed(index, {}, await scene.accept("call_new"));
     for (const callId of ["call_settled", "call_open"]) {
       const data = encodeEntry(acceptedEntry(sampleRequest({ callId })));
       scene.store.entries.push({ callId, version: scene.store.entries.length + 1, previous: 0, entryId: `fork_${callId}`, data });
     }
-    expect(await listed(index, {}, await scene.accept("call_last"))).toEqual(["call_last", "call_open", "call_settled"]);
+    expect(await listed(index, {}, await scene.accept("call_last"))).toEqual(["call_last", "call_new", "call_settled", "call_open"]);
     expect(await listed(index, { state: "cancelled" })).toEqual(["call_settled"]);
-    expect(await listed(index, { state: "queued" })).toEqual(["call_last", "call_open"]);
+    expect(await listed(index, { state: "queued" })).toEqual(["call_last", "call_new", "call_open"]);
   });
 
   it("leaves out a call whose acceptance retention has taken (L6)", async () => {
@@ -325,8 +328,9 @@ describe("following the ledger", () => {
     await scene.accept("call_b");
     await scene.add("call_a", CANCEL);
     scene.store.entriesOfCall.get("call_a")?.shift();
-    const tailed: Pick<Ledger, "tail" | "read"> = {
+    const tailed: Pick<Ledger, "tail" | "read" | "latest"> = {
       read: (callId, from) => scene.ledger.read(callId, from),
+      latest: () => scene.ledger.latest(),
       tail: (from, signal) => scene.ledger.tail(Math.max(from, 2), signal),
     };
     const index = await scene.start({ ledger: tailed });
@@ -337,8 +341,9 @@ describe("following the ledger", () => {
   it("goes on by itself after the ledger failed in the middle of a tail", async () => {
     const scene = new Scene();
     let failing = 2;
-    const flaky: Pick<Ledger, "tail" | "read"> = {
+    const flaky: Pick<Ledger, "tail" | "read" | "latest"> = {
       read: (callId, from) => scene.ledger.read(callId, from),
+      latest: () => scene.ledger.latest(),
       tail: async function* (from, signal) {
         for await (const stored of scene.ledger.tail(from, signal)) {
           yield stored;

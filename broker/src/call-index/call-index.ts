@@ -8,29 +8,20 @@
  * - Following never keeps the event loop for longer than one batch.
  */
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
-import { BrokerError } from "../domain/broker-error.js";
-import type { CallStateName } from "../domain/call-view.js";
 import type { Page, PageRequest } from "../domain/ports/catalog.js";
-import { type Ledger, LedgerError, type StoredEntry, type Version } from "../domain/ports/ledger.js";
+import { type Ledger, LedgerError, type TailedEntry, type Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
-import {
-  type CallRow,
-  type CallRows,
-  FILTER_COLUMNS,
-  isBroken,
-  type LedgerPlace,
-  NO_PLACE,
-  openCallRows,
-  remakeCallRows,
-} from "./call-rows.js";
-import { CallTracker, type SkipReason } from "./call-tracker.js";
+import { type CallRows, FILTER_COLUMNS, type LedgerPlace, NO_PLACE, type RowChange } from "./call-rows.js";
+import { CallTracker, type SkipReason, type Tracked } from "./call-tracker.js";
+import { type FileLife, isBroken, openCallRows, remakeCallRows } from "./index-file.js";
+import { away, type CallIndexFilter, filterValues, limitOf } from "./listing.js";
 import { decodePageToken, encodePageToken, listingFingerprint } from "./page-token.js";
 
 /** Entries that are written in one transaction, at most. */
-const BATCH_ENTRIES_MAX = 256;
+const BATCH_ENTRIES_MAX = 512;
 /** How long an entry waits for others to be written with it; a listing does not wait for that. */
 const WRITE_DELAY_MS = 250;
-const OPEN_CALLS_IN_MEMORY_MAX = 20_000;
+const CALLS_IN_MEMORY_MAX = 20_000;
 const CATCH_UP_WAIT_MS = 1_000;
 const RESUME_BASE_MS = 100;
 const RESUME_MAX_MS = 5_000;
@@ -38,31 +29,20 @@ const RESUME_MAX_MS = 5_000;
 const STOP_WAIT_MS = 1_000;
 /** Rows that one listing with several filters looks at: some 20 ms. The next page goes on from there. */
 const LOOK_AT_MAX = 10_000;
-const PAGE_LIMIT_DEFAULT = 20;
-const PAGE_LIMIT_MAX = 100;
 
 export interface CallIndexOptions {
-  readonly ledger: Pick<Ledger, "tail" | "read">;
+  readonly ledger: Pick<Ledger, "tail" | "read" | "latest">;
   /** The index file, made when it is not there, or `:memory:`. One process at a time. */
   readonly file: string;
+  /** Default `kept`. */
+  readonly life?: FileLife | undefined;
   readonly log: Log;
   /** How long a listing waits for a version or for the index to be ready, in ms. Default 1,000. */
   readonly catchUpWaitMs?: number;
-  /** Open calls kept in memory; others are read from the ledger when they move. Default 20,000. */
-  readonly openCallsInMemoryMax?: number;
+  /** Calls kept in memory, those that moved last. Others are looked up when they move. Default 20,000. */
+  readonly callsInMemoryMax?: number;
   /** Jitter of the pause before a failed tail is begun again, in [0, 1). Default `Math.random`. */
   readonly random?: () => number;
-}
-
-/** Fields that calls are listed by; all that are given must match. The same as the query of `GET /v1/calls`. */
-export interface CallIndexFilter {
-  readonly state?: CallStateName | undefined;
-  readonly tool?: string | undefined;
-  readonly toolset?: string | undefined;
-  readonly binding?: string | undefined;
-  readonly agent?: string | undefined;
-  readonly subject?: string | undefined;
-  readonly session?: string | undefined;
 }
 
 /** One listed call. */
@@ -70,13 +50,15 @@ export interface CallSummary {
   readonly callId: string;
 }
 
+export type { CallIndexFilter } from "./listing.js";
+
 export interface CallIndex {
   /** Opens the file and begins to follow the ledger; does not wait for it. Rejects with `CallIndexError`. */
   start(): Promise<void>;
   /**
    * A page of the application's calls, the last accepted first. A page with a `next_page` may hold fewer calls than `limit`, or none, where
-   * several filters together match rarely. With `atLeast` it waits, within `catchUpWaitMs`, until the ledger up to
-   * that version is in the index, then answers with what there is. Rejects with {@link BrokerError} `page_invalid`, `body_invalid` (limit)
+   * several filters together match rarely. It waits, within `catchUpWaitMs`, until all that is stored
+   * now, and the ledger up to `atLeast`, is in the index, then answers with what there is. Rejects with `BrokerError` `page_invalid`, `body_invalid` (limit)
    * or `index_away` (not running, or the ledger is away since the start).
    */
   list(
@@ -87,6 +69,8 @@ export interface CallIndex {
   ): Promise<Page<CallSummary>>;
   /** Is the ledger up to `version` in the index? */
   caughtUp(version: Version): boolean;
+  /** The ledger up to here is read; 0 before the first entry. */
+  readVersion(): Version;
   /** Writes what was read and closes the file. Idempotent; a stopped index cannot be started again. */
   stop(): Promise<void>;
 }
@@ -107,7 +91,7 @@ class FollowingCallIndex implements CallIndex {
   /** What is read, and what of it is written. */
   #read: LedgerPlace = NO_PLACE;
   #written: Version = 0;
-  readonly #pending = new Map<string, CallRow>();
+  readonly #pending = new Map<string, RowChange>();
   #pendingEntries = 0;
   #writeTimer: NodeJS.Timeout | undefined;
   readonly #skipped = new Map<SkipReason, { count: number; callId: string; version: Version; message: string }>();
@@ -122,8 +106,8 @@ class FollowingCallIndex implements CallIndex {
     this.#log = options.log;
     this.#tracker = new CallTracker({
       ledger: options.ledger,
-      stateOf: (callId) => this.#rows?.stateOf(callId),
-      callsMax: options.openCallsInMemoryMax ?? OPEN_CALLS_IN_MEMORY_MAX,
+      openRow: (callId) => this.#rows?.openRow(callId),
+      callsMax: options.callsInMemoryMax ?? CALLS_IN_MEMORY_MAX,
     });
   }
 
@@ -169,6 +153,10 @@ class FollowingCallIndex implements CallIndex {
     return this.#recognised && this.#written >= version;
   }
 
+  readVersion(): Version {
+    return this.#recognised ? this.#read.version : 0;
+  }
+
   async stop(): Promise<void> {
     this.#stopping.abort();
     this.#tailing.abort();
@@ -193,7 +181,7 @@ class FollowingCallIndex implements CallIndex {
   }
 
   #openFile(): void {
-    const { rows, dropped } = openCallRows(this.#options.file);
+    const { rows, dropped } = openCallRows(this.#options.file, this.#options.life);
     this.#rows = rows;
     if (dropped !== null) {
       this.#log.warn("call_index_dropped", { reason: dropped });
@@ -210,7 +198,10 @@ class FollowingCallIndex implements CallIndex {
         await this.#resume();
         failures = 0;
         for await (const stored of this.#options.ledger.tail(this.#read.version + 1, this.#tailing.signal)) {
-          await this.#take(stored);
+          const busy = this.#take(stored);
+          if (busy !== undefined) {
+            await busy;
+          }
           if (this.#tailing.signal.aborted) {
             break;
           }
@@ -276,33 +267,41 @@ class FollowingCallIndex implements CallIndex {
     return false;
   }
 
-  async #take(stored: StoredEntry): Promise<void> {
+  /** A promise only where something has to be waited for: most entries are done at once. */
+  #take(stored: TailedEntry): Promise<void> | undefined {
     if (stored.version <= this.#read.version) {
-      return;
+      return undefined;
     }
-    const tracked = await this.#tracker.take(stored);
+    const tracked = this.#tracker.take(stored);
+    return tracked instanceof Promise ? tracked.then((known) => this.#note(stored, known)) : this.#note(stored, tracked);
+  }
+
+  #note({ callId, version, entryId }: TailedEntry, tracked: Tracked): Promise<void> | undefined {
     if (this.#tailing.signal.aborted) {
-      return;
+      return undefined;
     }
     const isFork = tracked.kind === "skipped" && tracked.reason === "fork";
-    const anchor = isFork ? this.#read.anchor : { callId: stored.callId, version: stored.version, entryId: stored.entryId };
-    this.#read = { version: stored.version, anchor };
+    this.#read = { version, anchor: isFork ? this.#read.anchor : { callId, version, entryId } };
     this.#pendingEntries += 1;
-    if (tracked.kind === "row") {
-      const pending = this.#pending.get(stored.callId);
-      this.#pending.set(stored.callId, pending === undefined ? tracked.row : { ...pending, state: tracked.row.state });
-    } else if (tracked.kind === "skipped") {
+    if (tracked.kind !== "same" && tracked.change !== undefined) {
+      const { change } = tracked;
+      const pending = this.#pending.get(callId);
+      this.#pending.set(callId, pending?.names === undefined ? change : { ...change, names: pending.names });
+    }
+    if (tracked.kind === "skipped") {
       const { reason, message } = tracked;
-      const before = this.#skipped.get(reason) ?? { count: 0, callId: stored.callId, version: stored.version, message };
+      const before = this.#skipped.get(reason) ?? { count: 0, callId, version, message };
       this.#skipped.set(reason, { ...before, count: before.count + 1 });
     }
     if (this.#pendingEntries >= BATCH_ENTRIES_MAX) {
       this.#write();
-      await nextTurn();
-    } else {
-      this.#writeTimer ??= setTimeout(() => this.#writeLater(), WRITE_DELAY_MS).unref();
+      return nextTurn();
+    }
+    this.#writeTimer ??= setTimeout(() => this.#writeLater(), WRITE_DELAY_MS).unref();
+    if (this.#waiters.size > 0) {
       this.#wake();
     }
+    return undefined;
   }
 
   #writeLater(): void {
@@ -321,7 +320,7 @@ class FollowingCallIndex implements CallIndex {
     }
     this.#rows.write(this.#pending.values(), this.#read);
     this.#written = this.#read.version;
-    this.#tracker.written(this.#pending.keys());
+    this.#tracker.written();
     this.#pending.clear();
     this.#pendingEntries = 0;
     for (const [reason, { count, callId, version, message }] of this.#skipped) {
@@ -352,7 +351,7 @@ class FollowingCallIndex implements CallIndex {
       this.#log.warn("call_index_close_failed", { reason: messageOf(failure) });
     }
     try {
-      this.#rows = remakeCallRows(this.#options.file);
+      this.#rows = remakeCallRows(this.#options.file, this.#options.life);
       this.#log.warn("call_index_dropped", { reason: "broken" });
     } catch (failure) {
       // The next round tries to open it again.
@@ -369,25 +368,31 @@ class FollowingCallIndex implements CallIndex {
     this.#tracker.reset();
   }
 
-  /** Waits, within bounds, until the index is ready and has read up to `version`. */
-  async #reach(version: Version): Promise<void> {
-    const reached = (): boolean => this.#recognised && this.#read.version >= version;
-    if (reached() || this.#following === undefined) {
+  /** Waits, within bounds, until the index is ready and has read all that is stored now, and up to `atLeast`. */
+  async #reach(atLeast: Version): Promise<void> {
+    if (this.#following === undefined || this.#stopping.signal.aborted) {
       return;
     }
     await new Promise<void>((resolve) => {
+      let wanted = Number.POSITIVE_INFINITY;
       const end = (): void => {
         clearTimeout(timer);
         this.#waiters.delete(look);
         resolve();
       };
       const look = (): void => {
-        if (reached() || this.#stopping.signal.aborted) {
+        if ((this.#recognised && this.#read.version >= wanted) || this.#stopping.signal.aborted) {
           end();
         }
       };
       const timer = setTimeout(end, this.#options.catchUpWaitMs ?? CATCH_UP_WAIT_MS);
       this.#waiters.add(look);
+      const known = (latest: Version): void => {
+        wanted = Math.max(latest, atLeast);
+        look();
+      };
+      // A closed ledger gets no newer: what was read of it is all there is to wait for.
+      this.#options.ledger.latest().then(known, () => known(0));
     });
   }
 
@@ -396,35 +401,6 @@ class FollowingCallIndex implements CallIndex {
       look();
     }
   }
-}
-
-function limitOf(page: PageRequest): number {
-  const limit = page.limit ?? PAGE_LIMIT_DEFAULT;
-  if (!Number.isInteger(limit) || limit < 1 || limit > PAGE_LIMIT_MAX) {
-    const expected = `an integer from 1 to ${PAGE_LIMIT_MAX}`;
-    throw new BrokerError("body_invalid", `limit must be ${expected}`, { details: [{ path: "/limit", expected, actual: String(limit) }] });
-  }
-  return limit;
-}
-
-function filterValues(filter: CallIndexFilter): Record<(typeof FILTER_COLUMNS)[number], string | null> {
-  const { session, subject, agent, tool, toolset, binding, state } = filter;
-  return {
-    session: session ?? null,
-    subject: subject ?? null,
-    agent: agent ?? null,
-    tool: tool ?? null,
-    toolset: toolset ?? null,
-    binding: binding ?? null,
-    state: state ?? null,
-  };
-}
-
-function away(cause?: unknown): BrokerError {
-  return new BrokerError("index_away", "the index of calls is not ready: repeat the listing shortly", {
-    retryAfterSeconds: 1,
-    ...(cause === undefined ? {} : { cause }),
-  });
 }
 
 function messageOf(error: unknown): string {

@@ -1,38 +1,41 @@
 /**
- * The SQLite file of the call index: one row for each call, and the place in the ledger up to which the rows are right.
+ * The tables of the call index: one row for each call, and the place in the ledger up to which the rows are right.
+ *
+ * What a row costs must not grow with the rows that are there. So only what has many values, and is looked for, has an index of
+ * its own: subject and session, and the ids of open calls. For what has few values, `spans` says in which stretches of the ledger
+ * a call has each of them; it gets a row for each value of a stretch, not for each call.
  *
  * Invariants:
- * - Rows and place are written in one transaction, so the file is always the picture of one ledger version.
- * - Nothing here is the truth: a file that is broken or of another format is made anew.
- * - Only files with the index's own mark are deleted. A database of something else is refused, and what is no database at all
- *   is put aside as `.broken`.
+ * - Rows, spans and place are written in one transaction, so the file is always the picture of one ledger version.
+ * - A value that a call has is in `spans` for the call's stretch: names from the beginning, states once they are settled.
  */
-import { closeSync, openSync, readSync, renameSync, rmSync } from "node:fs";
-import Database from "better-sqlite3";
+import type Database from "better-sqlite3";
+import type { CallNames } from "../domain/call/entry-note.js";
 import { type CallStateName, OPEN_STATES } from "../domain/call-view.js";
 import type { Version } from "../domain/ports/ledger.js";
-
-/** Rises with every change of the tables: an index of another format is rebuilt. */
-const FORMAT = 1;
-/** "TRci" in SQLite's header: tells the index from other databases. */
-const APPLICATION_ID = 0x54526369;
 
 /** What a call can be found by, in the order in which the index on a column is preferred: the choosier first. An open state comes third. */
 export const FILTER_COLUMNS = ["session", "subject", "agent", "tool", "toolset", "binding", "state"] as const;
 export type FilterColumn = (typeof FILTER_COLUMNS)[number];
 
-export interface CallRow {
+/** A call as it is after an entry. Its row is made with its names, and without them only changed. */
+export interface RowChange {
   /** Version of the call's first entry: the order of creation, and the row's key. */
   readonly opened: Version;
   readonly callId: string;
+  readonly state: CallStateName;
+  /** Version of the call's last entry, as far as it is kept: of open calls. */
+  readonly last: Version;
+  readonly application: string;
+  /** Of a call that has no row yet. */
+  readonly names: CallNames | undefined;
+}
+
+export interface OpenRow {
+  readonly opened: Version;
   readonly application: string;
   readonly state: CallStateName;
-  readonly tool: string;
-  readonly toolset: string;
-  readonly binding: string;
-  readonly agent: string | null;
-  readonly subject: string | null;
-  readonly session: string | null;
+  readonly last: Version;
 }
 
 /** How far the rows go, and one entry by which the ledger is recognised. */
@@ -62,205 +65,74 @@ export interface FoundRows {
   readonly next: Version | null;
 }
 
-export type CallIndexErrorCode =
-  /** Another process holds the file. */
-  | "in_use"
-  /** The file is a database of something else. */
-  | "foreign_file"
-  /** The file cannot be opened or made. */
-  | "unusable";
+/** Columns with an index of their own: their values are many. */
+const INDEXED = ["session", "subject"] as const;
+/** Columns whose values are few. For each value the table `spans` says in which stretches of the ledger a call has it. */
+const SPANNED = ["agent", "tool", "toolset", "binding", "state"] as const;
+/** Versions in a stretch: half as many calls, or fewer. */
+const SPAN = 512;
+/** Values of stretches that are known to be written, at most. */
+const SPANS_KNOWN_MAX = 20_000;
+/** Stands in `spans` for the application itself. */
+const ANY = "";
 
-/** The index cannot work with its file; the message says which and what to do. */
-export class CallIndexError extends Error {
-  override readonly name = "CallIndexError";
-  constructor(
-    readonly code: CallIndexErrorCode,
-    message: string,
-    options?: ErrorOptions,
-  ) {
-    super(message, options);
-  }
-}
+const OPEN = `state IN (${OPEN_STATES.map((state) => `'${state}'`).join(", ")})`;
 
-export interface OpenedRows {
-  readonly rows: CallRows;
-  /** Why what was in the file before is gone; null when it was kept or there was none. */
-  readonly dropped: "broken" | "format" | null;
-}
-
-/** Opens or makes the index file (`:memory:` keeps it in the process). Throws {@link CallIndexError}. */
-export function openCallRows(file: string): OpenedRows {
-  try {
-    const found = open(file);
-    if (found !== "format") {
-      return { rows: found, dropped: null };
-    }
-    return { rows: remakeCallRows(file), dropped: "format" };
-  } catch (error) {
-    if (!isBroken(error)) {
-      throw unusable(file, error);
-    }
-    return { rows: remakeCallRows(file), dropped: "broken" };
-  }
-}
-
-/**
- * Is the file itself damaged, so that only a new one helps? `SQLITE_ERROR` is among it: all statements are fixed, so it means
- * that the file lacks a table, column or index of its format.
- */
-export function isBroken(error: unknown): boolean {
-  return error instanceof Database.SqliteError && /^SQLITE_(ERROR$|NOTADB|CORRUPT|FORMAT)/.test(error.code);
-}
-
-/** Makes an empty index file in the place of a broken one, which must not be open here. Throws {@link CallIndexError}. */
-export function remakeCallRows(file: string): CallRows {
-  try {
-    const mark = file === ":memory:" ? undefined : markOf(file);
-    if (typeof mark === "number" && mark !== APPLICATION_ID) {
-      throw foreign(file);
-    }
-    if (mark === "no_database") {
-      renameSync(file, `${file}.broken`);
-    }
-    for (const name of [file, `${file}-wal`, `${file}-shm`, `${file}-journal`]) {
-      rmSync(name, { force: true });
-    }
-    const made = open(file);
-    if (made === "format") {
-      throw new CallIndexError("unusable", `the call index ${file} changed while it was made: another process writes it`);
-    }
-    return made;
-  } catch (error) {
-    throw unusable(file, error);
-  }
-}
-
-/** The application id in the header of a SQLite file, read without SQLite; undefined when there is no such file. */
-function markOf(file: string): number | "no_database" | undefined {
-  let handle: number;
-  try {
-    handle = openSync(file, "r");
-  } catch {
-    return undefined;
-  }
-  try {
-    const header = Buffer.alloc(100);
-    const bytes = readSync(handle, header, 0, header.length, 0);
-    const isDatabase = bytes === header.length && header.toString("latin1", 0, 16) === "SQLite format 3\0";
-    return isDatabase ? header.readInt32BE(68) : "no_database";
-  } finally {
-    closeSync(handle);
-  }
-}
-
-function foreign(file: string): CallIndexError {
-  return new CallIndexError("foreign_file", `${file} is the database of something else: name another file for the call index`);
-}
-
-function unusable(file: string, error: unknown): CallIndexError {
-  if (error instanceof CallIndexError) {
-    return error;
-  }
-  const cause = error instanceof Error ? error.message : String(error);
-  if (error instanceof Database.SqliteError && error.code.startsWith("SQLITE_BUSY")) {
-    return new CallIndexError("in_use", `the call index ${file} is held by another process: give each broker a file of its own`, {
-      cause: error,
-    });
-  }
-  return new CallIndexError(
-    "unusable",
-    `the call index ${file} cannot be opened (${cause}): make its folder writable, or name another file`,
-    {
-      cause: error,
-    },
-  );
-}
-
-function open(file: string): CallRows | "format" {
-  const database = new Database(file, { timeout: 1_000 });
-  try {
-    // One process owns the file; a second one is refused instead of mixing in.
-    database.pragma("locking_mode = EXCLUSIVE");
-    const applicationId = database.pragma("application_id", { simple: true });
-    const format = database.pragma("user_version", { simple: true });
-    const tables = database.prepare("SELECT count(*) FROM sqlite_schema").pluck().get();
-    if (tables !== 0 && applicationId !== APPLICATION_ID) {
-      throw foreign(file);
-    }
-    if (tables !== 0 && format !== FORMAT) {
-      database.close();
-      return "format";
-    }
-    // A power cut may cost the last transactions, never their order: what is missing is read from the ledger again.
-    database.pragma("journal_mode = WAL");
-    database.pragma("synchronous = NORMAL");
-    if (tables === 0) {
-      create(database);
-    }
-    return new CallRows(database);
-  } catch (error) {
-    database.close();
-    throw error;
-  }
-}
-
-const indexOf = (column: FilterColumn): string => `calls_by_${column}`;
-const indexedBy = (column: FilterColumn | undefined): string =>
-  `INDEXED BY ${column === undefined ? "calls_by_application" : indexOf(column)}`;
-const equal = (columns: readonly FilterColumn[]): string => columns.map((column) => `AND ${column} = ?`).join(" ");
-const valuesOf = (query: RowQuery, columns: readonly FilterColumn[]): string[] => columns.map((column) => query.filter[column] ?? "");
-
-/** The filter that leaves the fewest rows to look at. Few calls are open at a time. */
-function choosiest(filtered: readonly FilterColumn[], state: string | null): FilterColumn | undefined {
-  const isOpen = (OPEN_STATES as readonly (string | null)[]).includes(state);
-  const order: readonly FilterColumn[] = isOpen ? ["session", "subject", "state", ...FILTER_COLUMNS] : FILTER_COLUMNS;
-  return order.find((column) => filtered.includes(column));
-}
-
-function create(database: Database.Database): void {
-  const nullable: readonly string[] = ["agent", "subject", "session"];
-  database.transaction(() => {
-    database.exec(`
+/** Makes the tables in an empty database. */
+export function createTables(database: Database.Database): void {
+  database.exec(`
       CREATE TABLE calls (
-        opened INTEGER PRIMARY KEY, call_id TEXT NOT NULL UNIQUE, application TEXT NOT NULL, state TEXT NOT NULL, tool TEXT NOT NULL,
-        toolset TEXT NOT NULL, binding TEXT NOT NULL, agent TEXT, subject TEXT, session TEXT
+        opened INTEGER PRIMARY KEY, last INTEGER NOT NULL, call_id TEXT NOT NULL, application TEXT NOT NULL, state TEXT NOT NULL,
+        tool TEXT NOT NULL, toolset TEXT NOT NULL, binding TEXT NOT NULL, agent TEXT, subject TEXT, session TEXT
       );
+      CREATE TABLE spans (
+        application TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, span INTEGER NOT NULL,
+        PRIMARY KEY (application, name, value, span)
+      ) WITHOUT ROWID;
       CREATE TABLE place (
         one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL, anchor_call TEXT, anchor_version INTEGER, anchor_entry TEXT
       );
       INSERT INTO place VALUES (1, 0, NULL, NULL, NULL);
-      CREATE INDEX calls_by_application ON calls (application);
-      ${FILTER_COLUMNS.map(
-        (column) =>
-          `CREATE INDEX ${indexOf(column)} ON calls (application, ${column})${nullable.includes(column) ? ` WHERE ${column} IS NOT NULL` : ""};`,
-      ).join("\n")}
-    `);
-    database.pragma(`application_id = ${APPLICATION_ID}`);
-    database.pragma(`user_version = ${FORMAT}`);
-  })();
+      ${INDEXED.map((column) => `CREATE INDEX calls_by_${column} ON calls (application, ${column}) WHERE ${column} IS NOT NULL;`).join("\n")}
+      CREATE INDEX calls_by_state ON calls (application, state) WHERE ${OPEN};
+      CREATE INDEX open_calls ON calls (call_id) WHERE ${OPEN};
+  `);
 }
 
-/** The open index file. Every method may throw what SQLite throws; {@link isBroken} tells damage from the rest. */
+type SpannedColumn = (typeof SPANNED)[number];
+
+const spanOf = (version: Version): number => Math.floor(version / SPAN);
+const isOpen = (state: string | null): boolean => (OPEN_STATES as readonly (string | null)[]).includes(state);
+
+/** The rows of an open index file. Every method may throw what SQLite throws. */
 export class CallRows {
   readonly #database: Database.Database;
   readonly #queries = new Map<string, Database.Statement>();
-  readonly #put: Database.Statement;
+  readonly #insert: Database.Statement;
+  readonly #update: Database.Statement;
+  readonly #putSpan: Database.Statement;
   readonly #putPlace: Database.Statement;
-  readonly #stateOf: Database.Statement;
-  readonly #write: (rows: Iterable<CallRow>, place: LedgerPlace) => void;
+  readonly #openRow: Database.Statement<[string], OpenRow>;
+  readonly #write: (changes: Iterable<RowChange>, place: LedgerPlace) => void;
+  /** Stretches and values that `spans` has, and of each name the one that was put last. */
+  readonly #spans = new Set<string>();
+  readonly #lastSpans = new Map<string, { span: number; value: string; application: string }>();
 
   constructor(database: Database.Database) {
     this.#database = database;
-    this.#put = database.prepare(
-      `INSERT INTO calls (opened, call_id, application, state, tool, toolset, binding, agent, subject, session)
-       VALUES (@opened, @callId, @application, @state, @tool, @toolset, @binding, @agent, @subject, @session)
-       ON CONFLICT (opened) DO UPDATE SET state = excluded.state`,
+    this.#insert = database.prepare(
+      `INSERT INTO calls (opened, last, call_id, application, state, tool, toolset, binding, agent, subject, session)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     );
+    this.#update = database.prepare("UPDATE calls SET state = ?, last = ? WHERE opened = ?");
+    this.#putSpan = database.prepare("INSERT OR IGNORE INTO spans (application, name, value, span) VALUES (?, ?, ?, ?)");
     this.#putPlace = database.prepare("UPDATE place SET version = ?, anchor_call = ?, anchor_version = ?, anchor_entry = ?");
-    this.#stateOf = database.prepare("SELECT state FROM calls WHERE call_id = ?").pluck();
-    this.#write = database.transaction((rows: Iterable<CallRow>, place: LedgerPlace) => {
-      for (const row of rows) {
-        this.#put.run(row);
+    this.#openRow = database.prepare(
+      `SELECT opened, application, state, last FROM calls INDEXED BY open_calls WHERE call_id = ? AND ${OPEN}`,
+    );
+    this.#write = database.transaction((changes: Iterable<RowChange>, place: LedgerPlace) => {
+      for (const change of changes) {
+        this.#put(change);
       }
       this.#putPlace.run(place.version, place.anchor?.callId ?? null, place.anchor?.version ?? null, place.anchor?.entryId ?? null);
     });
@@ -280,47 +152,156 @@ export class CallRows {
     return typeof version === "number" ? { version, anchor } : NO_PLACE;
   }
 
-  /** Writes rows and place together. */
-  write(rows: Iterable<CallRow>, place: LedgerPlace): void {
-    this.#write(rows, place);
+  /** Writes rows and place together, or neither. */
+  write(changes: Iterable<RowChange>, place: LedgerPlace): void {
+    try {
+      this.#write(changes, place);
+    } catch (error) {
+      // What was put into `spans` with them is not there either.
+      this.#forgetSpans();
+      throw error;
+    }
+  }
+
+  #put({ opened, callId, application, state, last, names }: RowChange): void {
+    const span = spanOf(opened);
+    if (!isOpen(state)) {
+      this.#span(application, "state", state, span);
+    }
+    if (names === undefined) {
+      this.#update.run(state, last, opened);
+      return;
+    }
+    const { tool, toolset, binding, agent, subject, session } = names;
+    this.#insert.run(opened, last, callId, application, state, tool, toolset, binding, agent, subject, session);
+    this.#span(application, ANY, "", span);
+    this.#span(application, "tool", tool, span);
+    this.#span(application, "toolset", toolset, span);
+    this.#span(application, "binding", binding, span);
+    if (agent !== null) {
+      this.#span(application, "agent", agent, span);
+    }
+  }
+
+  #span(application: string, name: SpannedColumn | typeof ANY, value: string, span: number): void {
+    const last = this.#lastSpans.get(name);
+    if (last !== undefined && last.span === span && last.value === value && last.application === application) {
+      return;
+    }
+    this.#lastSpans.set(name, { span, value, application });
+    const key = `${span} ${name} ${value} ${application}`;
+    if (this.#spans.has(key)) {
+      return;
+    }
+    this.#putSpan.run(application, name, value, span);
+    if (this.#spans.size >= SPANS_KNOWN_MAX) {
+      this.#spans.clear();
+    }
+    this.#spans.add(key);
+  }
+
+  #forgetSpans(): void {
+    this.#spans.clear();
+    this.#lastSpans.clear();
   }
 
   /** Forgets everything: the ledger is another one. */
   clear(): void {
+    this.#forgetSpans();
     this.#database.transaction(() => {
-      this.#database.exec("DELETE FROM calls");
+      this.#database.exec("DELETE FROM calls; DELETE FROM spans");
       this.#putPlace.run(0, null, null, null);
     })();
   }
 
-  /** The state of a call's row, undefined when it has none. */
-  stateOf(callId: string): string | undefined {
-    const state: unknown = this.#stateOf.get(callId);
-    return typeof state === "string" ? state : undefined;
+  /** The row of an open call; undefined when there is none, or the call has settled. */
+  openRow(callId: string): OpenRow | undefined {
+    return this.#openRow.get(callId);
   }
 
   /** Matching calls, the last accepted first. */
   find(query: RowQuery): FoundRows {
+    const { filter } = query;
+    const by = INDEXED.find((column) => filter[column] !== null) ?? (isOpen(filter.state) ? "state" : undefined);
+    return by === undefined ? this.#findBySpans(query) : this.#findByIndex(query, by);
+  }
+
+  #findByIndex(query: RowQuery, by: FilterColumn): FoundRows {
     const filtered = FILTER_COLUMNS.filter((column) => query.filter[column] !== null);
-    const by = choosiest(filtered, query.filter.state);
-    const along = by === undefined ? [] : [by];
     const start = query.before ?? Number.MAX_SAFE_INTEGER;
-    const border = filtered.length > 1 ? this.#border(by, along, start, query) : undefined;
+    const border = filtered.length > 1 ? this.#border(by, start, query) : undefined;
     const found = this.#select(
-      `SELECT opened, call_id AS callId FROM calls ${indexedBy(by)} WHERE application = ? ${equal(filtered)}
+      `SELECT opened, call_id AS callId FROM calls INDEXED BY calls_by_${by} WHERE application = ? ${equal(filtered)} ${indexTerm(by)}
        AND opened < ? AND opened >= ? ORDER BY opened DESC LIMIT ?`,
-    ).all(query.application, ...valuesOf(query, filtered), start, border ?? 0, query.limit + 1) as { opened: Version; callId: string }[];
-    const calls = found.slice(0, query.limit);
-    const last = calls.at(-1);
-    return { calls, next: found.length > query.limit && last !== undefined ? last.opened : (border ?? null) };
+    ).all(query.application, ...valuesOf(query, filtered), start, border ?? 0, query.limit + 1) as Found[];
+    return foundOf(found, query.limit, border ?? null);
   }
 
   /** The last row that may be looked at; undefined when it is the last of all. The index alone answers this. */
-  #border(by: FilterColumn | undefined, along: readonly FilterColumn[], start: Version, query: RowQuery): Version | undefined {
+  #border(by: FilterColumn, start: Version, query: RowQuery): Version | undefined {
     const rows = this.#select(
-      `SELECT opened FROM calls ${indexedBy(by)} WHERE application = ? ${equal(along)} AND opened < ? ORDER BY opened DESC LIMIT 2 OFFSET ?`,
-    ).all(query.application, ...valuesOf(query, along), start, query.lookAtMax - 1) as { opened: Version }[];
+      `SELECT opened FROM calls INDEXED BY calls_by_${by} WHERE application = ? ${equal([by])} ${indexTerm(by)}
+       AND opened < ? ORDER BY opened DESC LIMIT 2 OFFSET ?`,
+    ).all(query.application, ...valuesOf(query, [by]), start, query.lookAtMax - 1) as { opened: Version }[];
     return rows.length === 2 ? rows[0]?.opened : undefined;
+  }
+
+  /** Goes through the stretches, the newest first, in which each filter by itself has a match. */
+  #findBySpans(query: RowQuery): FoundRows {
+    const filtered = SPANNED.filter((column) => query.filter[column] !== null);
+    const found: Found[] = [];
+    let before = query.before ?? Number.MAX_SAFE_INTEGER;
+    for (let looked = 0; ; looked += SPAN) {
+      const span = this.#spanBefore(query, filtered, before);
+      if (span === null) {
+        return foundOf(found, query.limit, null);
+      }
+      const from = span * SPAN;
+      if (looked >= query.lookAtMax && filtered.length > 1) {
+        return foundOf(found, query.limit, before);
+      }
+      found.push(
+        ...(this.#select(
+          `SELECT opened, call_id AS callId FROM calls WHERE opened < ? AND opened >= ? AND application = ? ${equal(filtered)}
+           ORDER BY opened DESC LIMIT ?`,
+        ).all(
+          Math.min(before, from + SPAN),
+          from,
+          query.application,
+          ...valuesOf(query, filtered),
+          query.limit + 1 - found.length,
+        ) as Found[]),
+      );
+      if (found.length > query.limit) {
+        return foundOf(found, query.limit, null);
+      }
+      before = from;
+    }
+  }
+
+  /** The newest stretch with versions before `before` that has a match for each filter; null when there is none. */
+  #spanBefore(query: RowQuery, filtered: readonly SpannedColumn[], before: Version): number | null {
+    const wanted = filtered.length === 0 ? [[ANY, ""]] : filtered.map((column) => [column, query.filter[column] ?? ""]);
+    const below = "SELECT max(span) FROM spans WHERE application = ? AND name = ? AND value = ? AND span <= ?";
+    let span: number | null = spanOf(before - 1);
+    // Each filter's newest stretch up to the others': until all agree.
+    for (let agreed = 0, at = 0; agreed < wanted.length; at = (at + 1) % wanted.length) {
+      const [name, value] = wanted[at] ?? [];
+      const next: number | null | undefined = this.#selectOne(below).get(query.application, name, value, span) as number | null;
+      if (next === null || next === undefined) {
+        return null;
+      }
+      agreed = next === span ? agreed + 1 : 1;
+      span = next;
+    }
+    return span;
+  }
+
+  #selectOne(sql: string): Database.Statement {
+    const known = this.#queries.get(sql);
+    const statement = known ?? this.#database.prepare(sql).pluck();
+    this.#queries.set(sql, statement);
+    return statement;
   }
 
   #select(sql: string): Database.Statement {
@@ -334,3 +315,20 @@ export class CallRows {
     this.#database.close();
   }
 }
+
+interface Found {
+  readonly opened: Version;
+  readonly callId: string;
+}
+
+/** `rest`: where to go on when all that was found is given out. */
+function foundOf(found: readonly Found[], limit: number, rest: Version | null): FoundRows {
+  const calls = found.slice(0, limit);
+  const last = calls.at(-1);
+  return { calls, next: found.length > limit && last !== undefined ? last.opened : rest };
+}
+
+const equal = (columns: readonly FilterColumn[]): string => columns.map((column) => `AND ${column} = ?`).join(" ");
+const valuesOf = (query: RowQuery, columns: readonly FilterColumn[]): string[] => columns.map((column) => query.filter[column] ?? "");
+/** What SQLite has to be told so that it may use an index on part of the rows. */
+const indexTerm = (by: FilterColumn): string => (by === "state" ? `AND ${OPEN}` : `AND ${by} IS NOT NULL`);

@@ -19,6 +19,8 @@ export interface CheckedRequest {
   readonly facts: CallRequest;
   readonly argumentsJson: string;
   readonly confirm: boolean;
+  /** See {@link CallDriver.takesAnyResult}. */
+  readonly takesAnyResult: boolean;
 }
 
 export class CallAcceptance {
@@ -80,6 +82,7 @@ export class CallAcceptance {
       facts: requestFacts(principal, body, resolved, { ...known, timeoutSeconds, nowMs: this.context.driver().clock.now() }),
       argumentsJson,
       confirm: tool.confirmation === "always",
+      takesAnyResult: tool.output_schema === null,
     };
   }
 
@@ -92,6 +95,7 @@ export class CallAcceptance {
     const { table, dispatcher } = this.context;
     const { brokerId, figures, clock } = context;
     const driver = new CallDriver(callId, context);
+    driver.takesAnyResult = request.takesAnyResult;
     const placement = request.confirm ? undefined : dispatcher.reserveLocal(requirementOf(request.facts));
     const at = clock.now();
     const entry: Extract<CallEntry, { kind: "accepted" }> = {

@@ -348,6 +348,17 @@ describe("live news of a call", () => {
     expect(told).toEqual(["7.1", "7.3", "8.1", "8.2"]);
   });
 
+  it("is answered with its place among the runner's news, by which streams order what several drivers tell (X6)", async () => {
+    const stage = driverStage();
+    const { driver, grantId } = await running(stage);
+    const events = () => stage.until(stage.perform(driver, { op: "events", afterSeq: 0, waitMs: 0 }));
+    expect(await events()).not.toHaveProperty("orders");
+    driver.progress(grantId, { sessionEpoch: 7, number: 3 }, { text: "three" });
+    expect(await events()).toMatchObject({ orders: [null, null, null, { grantId, sessionEpoch: 7, number: 3 }] });
+    await stage.until(stage.perform(driver, { op: "cancel", mode: "kill", reason: null }));
+    expect(await events()).toMatchObject({ orders: [null, null, null, { grantId, sessionEpoch: 7, number: 3 }, null] });
+  });
+
   it("is told once when its entry meets a conflict, with numbers that nobody else used", async () => {
     const stage = driverStage();
     const { driver, grantId } = await running(stage);

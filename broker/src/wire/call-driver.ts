@@ -8,9 +8,9 @@
 import { type CallRequest, type CallState, type Grant, isRepeatable, isSettledState } from "../domain/call/call-state.js";
 import { decideDeadline, decideExhausted, decideLeaseLost } from "../domain/call/decide.js";
 import type { CallEntry } from "../domain/call/entries.js";
-import type { CallEffect, CallEvent } from "../domain/call/transition.js";
+import type { CallEffect, Transition } from "../domain/call/transition.js";
 import type { Json } from "../domain/ports/catalog.js";
-import { CallLog, type KnownState } from "./call-log.js";
+import { CallLog, type KnownState, type ToldEvent } from "./call-log.js";
 import { CallTimers } from "./call-timers.js";
 import type { NewsOrder } from "./commands.js";
 import { type Decision, type DrivenCall, type DriverContext, NotDriver } from "./driver-context.js";
@@ -26,13 +26,16 @@ export class CallDriver implements DrivenCall {
   private readonly log: CallLog;
   private readonly timers: CallTimers;
   private readonly listeners = new Set<() => void>();
-  private work: Promise<unknown> = Promise.resolve();
-  private pendingPlacement: Placement | undefined;
+  private working = false;
+  /** They begin one by one when what is under way is over. */
+  private readonly jobs: (() => void)[] = [];
   private over = false;
   /** The grant whose holder was asked what became of it, since it was last heard of. */
   private asked: string | undefined;
   /** How often the holder of a grant was heard of. */
   private timesHeard = 0;
+  /** The tool has no output schema: a result needs no check. False where that is not known. */
+  takesAnyResult = false;
   /** Resolves to whether this driver holds the call, once its first append, its reading or its adoption is known. */
   created: Promise<boolean> = Promise.resolve(true);
   /** Where the runner that holds the grant is reached now. */
@@ -50,13 +53,18 @@ export class CallDriver implements DrivenCall {
     return this.log.known;
   }
 
-  get events(): readonly CallEvent[] {
+  get events(): readonly ToldEvent[] {
     return this.log.events;
   }
 
   get drives(): boolean {
     const { state } = this.log;
     return !this.over && state.kind !== "requested" && state.record.driver === this.context.brokerId;
+  }
+
+  /** What it knows of the call counts: it drives it, or the call is settled. */
+  get answers(): boolean {
+    return this.drives || isSettledState(this.log.state);
   }
 
   /** Called after each change of state and each live event, until the returned function is called. */
@@ -67,7 +75,7 @@ export class CallDriver implements DrivenCall {
 
   /** Appends the call's first entry; false: the call exists already and nothing was done. */
   create(entry: Extract<CallEntry, { kind: "accepted" }>, placement: Placement | undefined): Promise<boolean> {
-    this.created = this.exclusive(() => this.placed(placement, () => this.append(entry)));
+    this.created = this.exclusive(() => this.append(entry, placement));
     return this.created;
   }
 
@@ -126,21 +134,15 @@ export class CallDriver implements DrivenCall {
 
   /** Grants the queued call to the runner that `placement` reserved; false: it was not granted to that one. */
   grant(placement: Placement): Promise<boolean> {
-    return this.exclusive(() =>
-      this.placed(placement, async () => {
-        const { state } = this.log;
-        return (
-          state.kind === "queued" &&
-          this.drives &&
-          (await this.append({
-            kind: "granted",
-            at: this.context.clock.now(),
-            driver: this.context.brokerId,
-            grant: { attempt: state.record.attempts + 1, holder: placement.holder },
-          }))
-        );
-      }),
-    );
+    return this.exclusive(async () => {
+      const { state } = this.log;
+      if (state.kind !== "queued" || !this.drives) {
+        placement.release();
+        return false;
+      }
+      const grant = { attempt: state.record.attempts + 1, holder: placement.holder };
+      return this.append({ kind: "granted", at: this.context.clock.now(), driver: this.context.brokerId, grant }, placement);
+    });
   }
 
   /**
@@ -255,31 +257,43 @@ export class CallDriver implements DrivenCall {
     return Math.min(leaseMs, Math.max(leftMs, pingIntervalMs + driverAnswerMs));
   }
 
+  /** Begins `job` when all earlier ones are over: at once when there is none. */
   private exclusive<T>(job: () => Promise<T>): Promise<T> {
-    const turn = this.work.then(job);
-    this.work = turn.catch(() => undefined);
+    if (!this.working) {
+      return this.begin(job);
+    }
+    return new Promise((resolve, reject) => this.jobs.push(() => this.begin(job).then(resolve, reject)));
+  }
+
+  private begin<T>(job: () => Promise<T>): Promise<T> {
+    this.working = true;
+    const turn = job();
+    const next = (): void => {
+      const first = this.jobs.shift();
+      if (first === undefined) {
+        this.working = false;
+      } else {
+        first();
+      }
+    };
+    turn.then(next, next);
     return turn;
   }
 
-  /** Whatever becomes of the append: a placement that got no grant is given back. */
-  private async placed(placement: Placement | undefined, append: () => Promise<boolean>): Promise<boolean> {
-    this.pendingPlacement = placement;
-    let granted = false;
+  /**
+   * False: another entry came first, and the call was read again. `placement` is the claim that the entry's grant takes up: it is
+   * given back when there is no grant, whatever becomes of the append.
+   */
+  private async append(entry: CallEntry, placement?: Placement): Promise<boolean> {
+    const before = this.log.state;
+    let moved: Transition | undefined;
     try {
-      granted = await append();
-      return granted;
+      moved = await this.log.append(entry);
     } finally {
-      this.pendingPlacement = undefined;
-      if (!granted) {
+      if (moved === undefined) {
         placement?.release();
       }
     }
-  }
-
-  /** False: another entry came first, and the call was read again. */
-  private async append(entry: CallEntry): Promise<boolean> {
-    const before = this.log.state;
-    const moved = await this.log.append(entry);
     if (moved === undefined) {
       if (before.kind !== "requested") {
         await this.reload();
@@ -290,7 +304,7 @@ export class CallDriver implements DrivenCall {
       this.timers.endLease();
     }
     for (const effect of moved.effects) {
-      this.carryOut(effect);
+      this.carryOut(effect, placement);
     }
     if (!this.over) {
       this.timers.arm(this.log.state);
@@ -299,14 +313,13 @@ export class CallDriver implements DrivenCall {
     return true;
   }
 
-  private carryOut(effect: CallEffect): void {
+  private carryOut(effect: CallEffect, placement: Placement | undefined): void {
     const { effects } = this.context;
     switch (effect.kind) {
       case "offer":
         this.offer();
         break;
-      case "send_grant": {
-        const placement = this.pendingPlacement;
+      case "send_grant":
         this.location = placement?.session;
         if (!this.over) {
           this.timers.renewLease();
@@ -314,7 +327,6 @@ export class CallDriver implements DrivenCall {
         effects.withdraw(this);
         effects.sendGrant(this, effect.grant, placement);
         break;
-      }
       case "push_cancel":
         effects.pushCancel(this, effect.grant, effect.reason);
         break;

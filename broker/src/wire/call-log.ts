@@ -9,6 +9,7 @@ import type { CallState } from "../domain/call/call-state.js";
 import { edgeFor, markFor } from "../domain/call/edges.js";
 import type { CallEntry, PlacedEntry } from "../domain/call/entries.js";
 import { decodeEntry, encodeEntry } from "../domain/call/entry-codec.js";
+import { noteOf } from "../domain/call/entry-note.js";
 import { replay } from "../domain/call/replay.js";
 import { type CallEvent, type Transition, transition } from "../domain/call/transition.js";
 import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../domain/limits.js";
@@ -16,7 +17,8 @@ import type { Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Ledger, Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
-import type { NewsOrder } from "./commands.js";
+import type { AppendEnd, CallMeter } from "../domain/ports/meter.js";
+import type { NewsOrder, ProgressOrder } from "./commands.js";
 import { LiveNews } from "./live-news.js";
 
 export type KnownState = Exclude<CallState, { readonly kind: "requested" }>;
@@ -31,6 +33,13 @@ export interface CallLogContext {
   readonly log: Log;
   /** Told of the version of each entry that this broker stored. */
   readonly stored: (version: Version) => void;
+  readonly meter?: CallMeter | undefined;
+}
+
+/** An event as this broker tells it. */
+export interface ToldEvent extends CallEvent {
+  /** Of progress: where it stands among the runner's news. */
+  readonly order?: ProgressOrder;
 }
 
 /** When the call was taken over since its newest grant, oldest first (the ledger's time). */
@@ -38,7 +47,7 @@ export type TakeOvers = readonly number[];
 
 export class CallLog {
   private current: CallState = { kind: "requested" };
-  private readonly told: CallEvent[] = [];
+  private readonly told: ToldEvent[] = [];
   private readonly news = new LiveNews();
   private busy = false;
   private waitingNews: (() => void)[] = [];
@@ -65,7 +74,7 @@ export class CallLog {
   }
 
   /** In the order of their numbers; progress only as far as this broker was told of it. */
-  get events(): readonly CallEvent[] {
+  get events(): readonly ToldEvent[] {
     return this.told;
   }
 
@@ -94,6 +103,7 @@ export class CallLog {
       this.merge(events);
       return state.kind !== "requested";
     } finally {
+      this.context.meter?.callRead("call", this.context.clock.monotonic() - askedAt);
       this.tellWaiting();
     }
   }
@@ -102,8 +112,12 @@ export class CallLog {
   async isBehind(): Promise<boolean> {
     const { version } = this.known.record;
     const askedAt = this.context.clock.monotonic();
-    for await (const stored of this.context.ledger.read(this.callId, version + 1)) {
-      return stored.version > version;
+    try {
+      for await (const stored of this.context.ledger.read(this.callId, version + 1)) {
+        return stored.version > version;
+      }
+    } finally {
+      this.context.meter?.callRead("news", this.context.clock.monotonic() - askedAt);
     }
     this.wholeAtMs = Math.max(this.wholeAtMs, askedAt);
     return false;
@@ -122,8 +136,17 @@ export class CallLog {
     const expected = before.kind === "requested" ? 0 : before.record.version;
     this.busy = true;
     const askedAt = this.context.clock.monotonic();
+    const { meter } = this.context;
+    meter?.appendBegan();
+    let end: AppendEnd = "unknown";
     try {
-      const outcome = await this.context.ledger.append(this.callId, expected, { entryId, data: encodeEntry(full), mark: markFor(edge) });
+      const outcome = await this.context.ledger.append(this.callId, expected, {
+        entryId,
+        data: encodeEntry(full),
+        mark: markFor(edge),
+        note: noteOf(edge, full),
+      });
+      end = outcome.kind === "conflict" ? "conflict" : "stored";
       if (outcome.kind === "conflict") {
         return undefined;
       }
@@ -137,11 +160,13 @@ export class CallLog {
       this.storedAtMs = askedAt;
       this.wholeAtMs = askedAt;
       this.noteTakeOver(placed);
+      meter?.entryStored(before, placed, moved.state, moved.events, this.told);
       this.news.stored(moved.state.record.eventSeq);
       // A start that was told live comes into the log under the number that it was told with.
       this.told.push(...moved.events.filter((event) => event.event !== "started" || !this.told.some(({ seq }) => seq === event.seq)));
       return moved;
     } finally {
+      meter?.appendEnded(end, this.context.clock.monotonic() - askedAt);
       this.tellWaiting();
     }
   }
@@ -178,7 +203,8 @@ export class CallLog {
     ) {
       return false;
     }
-    this.told.push({ seq: this.news.progressed(grantId, state.record.eventSeq), atMs, event: "progress", data });
+    const seq = this.news.progressed(grantId, state.record.eventSeq);
+    this.told.push({ seq, atMs, event: "progress", data, order: { grantId, ...order } });
     return true;
   }
 

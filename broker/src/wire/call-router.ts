@@ -10,12 +10,13 @@ import { isSettledState } from "../domain/call/call-state.js";
 import { type Bus, BusError, type Subscription } from "../domain/ports/bus.js";
 import type { Log } from "../domain/ports/log.js";
 import type { BrokerPost } from "./broker-post.js";
-import { CallDriver } from "./call-driver.js";
-import type { DriverAnswer, DriverCommand } from "./commands.js";
+import { CallDriver, holds } from "./call-driver.js";
+import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
 import { type DriverContext, NotDriver } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Membership } from "./membership.js";
-import type { Performer } from "./perform.js";
+import { concerns, type Performer } from "./perform.js";
+import type { SessionRef } from "./session.js";
 
 const ROUTES_MAX = 10;
 
@@ -37,6 +38,8 @@ interface Read {
 export class CallRouter {
   private endpoint: Subscription | undefined;
   private readonly reads = new Map<string, Read>();
+  /** Those whose leases do not count yet. */
+  private readonly adopting = new Set<CallDriver>();
 
   constructor(
     private readonly context: {
@@ -63,23 +66,29 @@ export class CallRouter {
   }
 
   /** Rejects with {@link CallNotFound}. */
-  async command(callId: string, command: DriverCommand, hint?: DriverHint): Promise<DriverAnswer> {
-    const answer = await this.route(callId, command, hint ?? { driver: undefined });
+  async command(callId: string, command: DriverCommand, hint: DriverHint = { driver: undefined }): Promise<DriverAnswer> {
+    const here = this.here(callId) ?? (await this.present(callId));
+    let answer = here === undefined ? undefined : await this.perform(here, command);
+    if (answer === undefined) {
+      answer = await this.route(callId, command, hint);
+    } else {
+      hint.driver = this.context.membership.brokerId;
+    }
     if (answer.kind === "not_found") {
       throw new CallNotFound(callId);
     }
     return answer;
   }
 
+  /** The driver of the call, or one that knows how it settled, where this broker has it and nothing has to be waited for. */
+  here(callId: string): CallDriver | undefined {
+    const driver = this.context.table.get(callId);
+    return driver?.answers === true ? driver : undefined;
+  }
+
   private async route(callId: string, command: DriverCommand, hint: DriverHint): Promise<DriverAnswer> {
-    const { membership, driver: context } = this.context;
-    const { brokerId } = context();
-    const here = await this.present(callId);
-    const answer = here === undefined ? undefined : await this.perform(here, command);
-    if (answer !== undefined) {
-      hint.driver = brokerId;
-      return answer;
-    }
+    const { membership } = this.context;
+    const { brokerId } = membership;
     if (hint.driver !== undefined && hint.driver !== brokerId && membership.isLive(hint.driver)) {
       const asked = await this.ask(hint.driver, callId, command);
       if (asked !== undefined && asked.kind !== "not_driver") {
@@ -122,11 +131,27 @@ export class CallRouter {
     throw new Error(`call ${callId}: no driver answered ${ROUTES_MAX} times`);
   }
 
+  /**
+   * The runner on `session` says that it runs the grant, and the driver is here and knows no better: the short way of the
+   * command `held`. False: nothing was done, and the command has to find out.
+   */
+  heardHere(callId: string, grantId: string, runner: RunnerRef, session: SessionRef): boolean {
+    const driver = this.context.table.get(callId);
+    if (driver?.drives !== true || this.adopting.has(driver) || !holds(driver.known, grantId)) {
+      return false;
+    }
+    if (!concerns(driver, runner) || driver.known.grant.journalId !== runner.journalId) {
+      return false;
+    }
+    driver.heard(session);
+    return true;
+  }
+
   /** The call as its log says, driven here or not; undefined: there is none. What is read is read after this was asked. */
   find(callId: string): Promise<CallDriver | undefined> {
     const known = this.context.table.get(callId);
     if (known !== undefined) {
-      return known.created.then((exists) => (exists && (known.drives || isSettledState(known.known)) ? known : this.read(callId)));
+      return known.created.then((exists) => (exists && known.answers ? known : this.read(callId)));
     }
     return this.read(callId);
   }
@@ -139,12 +164,14 @@ export class CallRouter {
       return present.created;
     }
     const from = driver.known.record.driver;
+    this.adopting.add(driver);
     const adopting = driver.adopt();
     table.add(driver);
     let adopted = false;
     try {
       adopted = await adopting;
     } finally {
+      this.adopting.delete(driver);
       if (!adopted && !driver.drives) {
         driver.abandon();
         table.remove(driver);
@@ -193,10 +220,7 @@ export class CallRouter {
 
   private async present(callId: string): Promise<CallDriver | undefined> {
     const driver = this.context.table.get(callId);
-    if (driver === undefined || !(await driver.created)) {
-      return undefined;
-    }
-    return driver.drives || isSettledState(driver.known) ? driver : undefined;
+    return driver !== undefined && (await driver.created) && driver.answers ? driver : undefined;
   }
 
   private async hereOnly(callId: string, command: DriverCommand): Promise<DriverAnswer> {
@@ -205,15 +229,13 @@ export class CallRouter {
   }
 
   /** `undefined`: it lost the call to another broker before it stored anything. */
-  private async perform(driver: CallDriver, command: DriverCommand): Promise<DriverAnswer | undefined> {
-    try {
-      return await this.context.performer(driver, command);
-    } catch (error) {
+  private perform(driver: CallDriver, command: DriverCommand): Promise<DriverAnswer | undefined> {
+    return this.context.performer(driver, command).catch((error: unknown) => {
       if (error instanceof NotDriver) {
         return undefined;
       }
       throw error;
-    }
+    });
   }
 
   /** `undefined`: it did not answer in time, and may be replaced. */

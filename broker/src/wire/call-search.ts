@@ -204,7 +204,7 @@ export class CallSearch {
       const answers = await bus.requestMany(subject, JSON.stringify(offer), { timeoutMs, max });
       const best = answers
         .map((answer) => JSON.parse(answer) as OfferAnswer)
-        .sort((a, b) => Number(b.visible) - Number(a.visible) || Number(b.focused) - Number(a.focused) || a.load - b.load)[0];
+        .sort((a, b) => b.sight - a.sight || Number(b.focused) - Number(a.focused) || a.load - b.load)[0];
       if (best !== undefined && membership.others > 1) {
         // All others that have a free runner reserved it: they get it back at once.
         bus.publish("taken", JSON.stringify({ callId: driver.callId, offerId: best.offerId } satisfies OfferTaken));

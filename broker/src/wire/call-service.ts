@@ -1,6 +1,6 @@
 /** The operations on calls that agents ask for, whichever gateway they come through. */
 import { BrokerError } from "../domain/broker-error.js";
-import type { StoredText } from "../domain/call/call-state.js";
+import { isSettledState, type StoredText } from "../domain/call/call-state.js";
 import { characterBorder } from "../domain/call/projection.js";
 import { storedValueOf } from "../domain/call/view.js";
 import type { CallEventView, CallView } from "../domain/call-view.js";
@@ -19,7 +19,7 @@ import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import { inlineText } from "./frames.js";
 import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
-import type { CallFilter, CallOperations, CancelMode, CreateCallBody, ReconcileOutcome } from "./operations.js";
+import type { CallFilter, CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitSignal } from "./operations.js";
 import { storedOnce } from "./stored-once.js";
 
 export interface CallServiceContext {
@@ -41,6 +41,8 @@ export interface CallServiceContext {
     | undefined;
   /** Version of the newest entry that this broker stored: what its listings show at least. */
   readonly newest: () => Version;
+  /** The call as it is, where nobody has to be asked for that; `isSure`: see the command `view`. */
+  readonly viewNow: (driver: CallDriver, isSure: boolean) => CallView | undefined;
   readonly ledgerWatch: LedgerWatch;
   readonly drain: Drain;
 }
@@ -51,7 +53,7 @@ export class CallService implements CallOperations {
   async create(
     principal: AgentPrincipal,
     body: CreateCallBody,
-    options: { readonly traceparent?: string | undefined; readonly signal?: AbortSignal | undefined },
+    options: { readonly traceparent?: string | undefined; readonly signal?: WaitSignal | undefined },
   ): Promise<CallView> {
     const begunAtMs = this.context.driver().clock.monotonic();
     const hash = requestHash(body);
@@ -72,7 +74,7 @@ export class CallService implements CallOperations {
   async get(
     principal: AgentPrincipal,
     callId: string,
-    options: { readonly wait_seconds?: number | undefined; readonly signal?: AbortSignal | undefined },
+    options: { readonly wait_seconds?: number | undefined; readonly signal?: WaitSignal | undefined },
   ): Promise<CallView> {
     const begunAtMs = this.context.driver().clock.monotonic();
     return this.answer(await this.owned(principal, callId), begunAtMs, options.wait_seconds ?? 0, options.signal);
@@ -98,7 +100,7 @@ export class CallService implements CallOperations {
     return this.context.ledgerWatch.guard(this.context.waits.list(callId, afterSeq));
   }
 
-  async *watchEvents(principal: AgentPrincipal, callId: string, afterSeq: number, signal: AbortSignal): AsyncIterable<CallEventView> {
+  async *watchEvents(principal: AgentPrincipal, callId: string, afterSeq: number, signal: WaitSignal): AsyncIterable<CallEventView> {
     await this.owned(principal, callId);
     yield* this.context.waits.watch(callId, afterSeq, signal);
   }
@@ -195,11 +197,12 @@ export class CallService implements CallOperations {
   }
 
   /** Waits for the turn's answer and shows the call as it is then. */
-  private async answer(driver: CallDriver, begunAtMs: number, waitSeconds: number, signal: AbortSignal | undefined): Promise<CallView> {
+  private async answer(driver: CallDriver, begunAtMs: number, waitSeconds: number, signal: WaitSignal | undefined): Promise<CallView> {
     await this.context.waits.forAnswer(driver, waitSeconds * 1_000, signal);
-    const local = this.context.table.get(driver.callId);
-    const isSure = local?.hasStored(this.context.driver().clock.monotonic() - begunAtMs) === true;
-    return (await this.command(driver.callId, { op: "view", isSure })).view;
+    const here = isSettledState(driver.known) ? driver : this.context.router.here(driver.callId);
+    const isSure = here?.hasStored(this.context.driver().clock.monotonic() - begunAtMs) === true;
+    const now = here === undefined ? undefined : this.context.viewNow(here, isSure);
+    return now ?? (await this.command(driver.callId, { op: "view", isSure })).view;
   }
 
   private find(callId: string): Promise<CallDriver | undefined> {

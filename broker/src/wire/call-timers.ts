@@ -12,6 +12,9 @@ export interface CallTimersContext {
 export class CallTimers {
   private deadlineTask: TimerTask | undefined;
   private leaseTask: TimerTask | undefined;
+  /** Monotonic. The task looks at it: a lease is renewed with every ping, and its task is moved only when it comes due. */
+  private leaseEndsAtMs = 0;
+  private leaseTaskAtMs = 0;
 
   constructor(
     private readonly context: CallTimersContext,
@@ -39,8 +42,11 @@ export class CallTimers {
 
   /** The lease counts from now; default: a whole one. */
   renewLease(leaseMs = this.context.figures.leaseMs): void {
-    this.leaseTask?.cancel();
-    this.leaseTask = this.context.timers.after(leaseMs, () => this.leaseOver());
+    this.leaseEndsAtMs = this.context.clock.monotonic() + leaseMs;
+    if (this.leaseTask === undefined || this.leaseEndsAtMs < this.leaseTaskAtMs) {
+      this.leaseTask?.cancel();
+      this.lookAtLease(leaseMs);
+    }
   }
 
   endLease(): void {
@@ -51,6 +57,19 @@ export class CallTimers {
   stop(): void {
     this.deadlineTask?.cancel();
     this.endLease();
+  }
+
+  private lookAtLease(afterMs: number): void {
+    this.leaseTaskAtMs = this.context.clock.monotonic() + afterMs;
+    this.leaseTask = this.context.timers.after(afterMs, () => {
+      this.leaseTask = undefined;
+      const leftMs = this.leaseEndsAtMs - this.context.clock.monotonic();
+      if (leftMs > 0) {
+        this.lookAtLease(leftMs);
+      } else {
+        this.leaseOver();
+      }
+    });
   }
 
   /** G3: who stood still has heard nobody. Each runner is pinged once, and its answer relayed, before its silence counts. */

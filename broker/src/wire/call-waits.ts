@@ -2,7 +2,8 @@
  * Waits of agents for what becomes of a call, whoever drives it.
  *
  * Invariants: a wait ends with its caller, with the drain of the broker, or at its time, also while another broker does not
- * answer; while nothing happens it costs one request to the driver every {@link REMOTE_WAIT_MS}, however much progress there was.
+ * answer; while nothing happens it costs one request to the driver every {@link REMOTE_WAIT_MS}, however much progress there was;
+ * a stream shows no progress after what the runner told later, also when the call changes its driver meanwhile (X6).
  */
 import { isSettledState } from "../domain/call/call-state.js";
 import { answersTurn, type CallEventView, type CallStateName } from "../domain/call-view.js";
@@ -12,6 +13,8 @@ import type { DriverAnswer } from "./commands.js";
 import type { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
+import { NewsFilter } from "./news-order.js";
+import type { WaitSignal } from "./operations.js";
 import { changed } from "./perform.js";
 
 /** A remote driver is asked for events in waits of this length, so that its death is noticed. */
@@ -24,14 +27,14 @@ export class CallWaits {
   constructor(
     private readonly context: {
       readonly driver: () => DriverContext;
-      readonly router: CallRouter;
-      readonly table: DriverTable;
+      readonly router: Pick<CallRouter, "command">;
+      readonly table: Pick<DriverTable, "get">;
       readonly drain: Drain;
     },
   ) {}
 
   /** Resolves when the call has an answer for the agent's turn, or the wait is over. */
-  async forAnswer(driver: CallDriver, waitMs: number, signal: AbortSignal | undefined): Promise<void> {
+  async forAnswer(driver: CallDriver, waitMs: number, signal: WaitSignal | undefined): Promise<void> {
     const { clock } = this.context.driver();
     const endsAt = clock.monotonic() + waitMs;
     const over = (): boolean => clock.monotonic() >= endsAt || this.ended(signal);
@@ -56,13 +59,14 @@ export class CallWaits {
   }
 
   /** All events after `afterSeq`, as they come; ends after `settled`, with the caller, or with the drain. */
-  async *watch(callId: string, afterSeq: number, signal: AbortSignal): AsyncIterable<CallEventView> {
+  async *watch(callId: string, afterSeq: number, signal: WaitSignal): AsyncIterable<CallEventView> {
+    const order = new NewsFilter();
     let seq = afterSeq;
     while (!this.ended(signal)) {
       const batch = await this.events(callId, seq, { waitMs: LOCAL_WAIT_MS, limitMs: undefined }, signal);
-      for (const event of batch?.events ?? []) {
-        seq = event.seq;
-        yield event;
+      if (batch !== undefined) {
+        seq = batch.events.at(-1)?.seq ?? seq;
+        yield* inOrder(batch, order);
       }
       if (batch?.settled === true && !batch.more) {
         return;
@@ -73,17 +77,19 @@ export class CallWaits {
   /** The events after `afterSeq` that are known now. */
   async list(callId: string, afterSeq: number): Promise<readonly CallEventView[]> {
     const found: CallEventView[] = [];
-    for (let seq = afterSeq; ; seq = found.at(-1)?.seq ?? seq) {
+    const order = new NewsFilter();
+    for (let seq = afterSeq; ; ) {
       const answer = await this.context.router.command(callId, { op: "events", afterSeq: seq, waitMs: 0 });
       const batch = eventsOf(answer);
-      found.push(...batch.events);
+      found.push(...inOrder(batch, order));
+      seq = batch.events.at(-1)?.seq ?? seq;
       if (!batch.more || batch.events.length === 0) {
         return found;
       }
     }
   }
 
-  private ended(signal: AbortSignal | undefined): boolean {
+  private ended(signal: WaitSignal | undefined): boolean {
     return signal?.aborted === true || this.context.drain.begun;
   }
 
@@ -92,7 +98,7 @@ export class CallWaits {
     callId: string,
     afterSeq: number,
     { waitMs, limitMs }: { readonly waitMs: number; readonly limitMs: number | undefined },
-    signal: AbortSignal | undefined,
+    signal: WaitSignal | undefined,
   ): Promise<Events | undefined> {
     const { table, router } = this.context;
     const local = table.get(callId);
@@ -108,7 +114,7 @@ export class CallWaits {
   }
 
   /** The outcome of `work`; undefined: the wait ended before it. The work goes on. */
-  private unlessEnded<T>(work: Promise<T>, limitMs: number | undefined, signal: AbortSignal | undefined): Promise<T | undefined> {
+  private unlessEnded<T>(work: Promise<T>, limitMs: number | undefined, signal: WaitSignal | undefined): Promise<T | undefined> {
     return new Promise((resolve, reject) => {
       const end = (): void => resolve(undefined);
       const late = limitMs === undefined ? undefined : this.context.driver().timers.after(limitMs, end);
@@ -124,6 +130,14 @@ export class CallWaits {
       });
     });
   }
+}
+
+/** The events of a batch, but for progress that comes late or twice; each is noted in `order`. */
+function inOrder({ events, orders = [] }: Events, order: NewsFilter): CallEventView[] {
+  return events.filter((_event, index) => {
+    const place = orders[index] ?? null;
+    return place === null || order.isNext(place.grantId, place);
+  });
 }
 
 function eventsOf(answer: DriverAnswer): Events {

@@ -8,12 +8,17 @@ import type { CallEventView, CallStateName, CallView } from "../domain/call-view
 import type { Json } from "../domain/ports/catalog.js";
 import type { CancelMode, ReconcileOutcome } from "./operations.js";
 import type { Requirement } from "./requirement.js";
-import type { SessionRef } from "./session.js";
+import type { SessionRef, Sight } from "./session.js";
 
 /** Where news of a runner stands among all of it: what comes late, or twice, over the bus is told from what comes next. */
 export interface NewsOrder {
   readonly sessionEpoch: number;
   readonly number: number;
+}
+
+/** The same of one progress event: its numbers in the log say who told it, this says when the runner did. */
+export interface ProgressOrder extends NewsOrder {
+  readonly grantId: string;
 }
 
 export type HeldPhase = "not_started" | "running" | "outcome_unknown" | "finished";
@@ -81,6 +86,8 @@ export type DriverAnswer =
   | {
       readonly kind: "events";
       readonly events: readonly CallEventView[];
+      /** Where each of `events` stands among the runner's news; null: it is no progress. Left out when none is. */
+      readonly orders?: readonly (ProgressOrder | null)[];
       /** There are more events than one answer holds: ask again after the last one. */
       readonly more: boolean;
       readonly settled: boolean;
@@ -140,7 +147,7 @@ export interface OfferAnswer {
   readonly offerId: string;
   readonly holder: GrantHolder;
   readonly session: SessionRef;
-  readonly visible: boolean;
+  readonly sight: Sight;
   readonly focused: boolean;
   readonly load: number;
 }

@@ -54,6 +54,34 @@ describe("calls that wait for a runner", () => {
     expect(granted).toEqual(calls);
   });
 
+  it("do not hold the loop up when a runner comes that can take them all: so many are granted in one turn", async () => {
+    const site = createSite(silentLog);
+    const one = await broker(site);
+    const calls: string[] = [];
+    for (let index = 0; index < 500; index += 1) {
+      calls.push((await one.wire.calls.create(AGENT, CALL, {})).id);
+    }
+    let most = 0;
+    let before = 0;
+    const look = (): void => {
+      const present = one.wire.inspect()["grants"] ?? 0;
+      most = Math.max(most, present - before);
+      before = present;
+      looking = setImmediate(look);
+    };
+    let looking = setImmediate(look);
+    const runner = await connectRunner(one.wire, { slots: 500 });
+    const granted: string[] = [];
+    for (let index = 0; index < calls.length; index += 1) {
+      granted.push((await runner.next()).callId);
+    }
+    clearImmediate(looking);
+    expect(granted).toEqual(calls);
+    // Timers and frames have one turn each between two looks.
+    expect(most).toBeGreaterThan(0);
+    expect(most).toBeLessThanOrEqual(128);
+  });
+
   it("of another broker are granted in the order in which they came, and each costs a few offers, however many wait", async () => {
     const site = createSite(silentLog);
     const counts = { offers: 0, wakeUps: 0 };
@@ -154,6 +182,7 @@ describe("calls that wait for a runner", () => {
           },
           read: (callId, from) => inner.read(callId, from),
           tail: (from, signal) => inner.tail(from, signal),
+          latest: () => inner.latest(),
           openCalls: () => inner.openCalls(),
           check: () => inner.check(),
           retire: (incarnation) => inner.retire(incarnation),

@@ -24,6 +24,8 @@ import type { Reservation, SessionRegistry } from "./session-registry.js";
 import type { TimerTask, TimerWheel } from "./timer-wheel.js";
 import { WaitingCalls } from "./waiting-calls.js";
 
+/** Waiting calls that are granted in one turn of the event loop at most: thousands may wait for a runner that comes. */
+const FED_A_TURN_MAX = 64;
 /** A call whose grant failed for a reason of this broker's own is placed again after this time. */
 const PLACE_AGAIN_MS = 500;
 
@@ -48,6 +50,10 @@ export class Dispatcher implements DriverEffects {
   private readonly placing = new Set<DrivenCall>();
   private readonly delayed = new Map<DrivenCall, TimerTask>();
   private readonly notices = new Map<DrivenCall, TimerTask>();
+  /** Sessions that may take more of what waits in the next turn. */
+  private readonly hungry = new Set<Session>();
+  private fedThisTurn = 0;
+  private turn: { cancel(): void } | undefined;
   private stopped = false;
 
   constructor(private readonly context: DispatcherContext) {
@@ -65,6 +71,8 @@ export class Dispatcher implements DriverEffects {
 
   stop(): void {
     this.stopped = true;
+    this.turn?.cancel();
+    this.hungry.clear();
     this.elsewhere.stop();
   }
 
@@ -179,12 +187,34 @@ export class Dispatcher implements DriverEffects {
   }
 
   private feed(session: Session): void {
+    this.context.registry.freed(session);
     while (!this.stopped && this.waiting.size > 0 && freeSlots(session) > 0 && this.context.clock.monotonic() >= session.leftAloneUntilMs) {
       const driver = this.waiting.next(session);
-      if (driver === undefined || !this.placeHere(driver)) {
+      if (driver === undefined) {
+        return;
+      }
+      if (this.fedThisTurn >= FED_A_TURN_MAX) {
+        this.hungry.add(session);
+        return;
+      }
+      this.countFed();
+      if (!this.placeHere(driver, session)) {
         return;
       }
     }
+  }
+
+  private countFed(): void {
+    this.fedThisTurn += 1;
+    this.turn ??= this.context.clock.schedule(0, () => {
+      this.turn = undefined;
+      this.fedThisTurn = 0;
+      const hungry = [...this.hungry];
+      this.hungry.clear();
+      for (const session of hungry) {
+        this.feed(session);
+      }
+    });
   }
 
   private place(driver: DrivenCall): void {
@@ -196,10 +226,11 @@ export class Dispatcher implements DriverEffects {
     this.elsewhere.search(lane);
   }
 
-  /** False: no runner of this broker is free. */
-  private placeHere(driver: DrivenCall): boolean {
+  /** False: no runner of this broker is free, or not this one. */
+  private placeHere(driver: DrivenCall, session?: Session): boolean {
+    const { registry, clock } = this.context;
     const requirement = requirementOf(driver.known.record.request);
-    const reservation = this.context.registry.reserve(requirement, this.context.clock.monotonic());
+    const reservation = session === undefined ? registry.reserve(requirement, clock.monotonic()) : registry.reserveOf(session, requirement);
     if (reservation === undefined) {
       return false;
     }

@@ -37,6 +37,7 @@ async function counted(site: Site) {
           reads.atOnce -= 1;
         },
         tail: (from, signal) => inner.tail(from, signal),
+        latest: () => inner.latest(),
         openCalls: () => inner.openCalls(),
         check: () => inner.check(),
         retire: (incarnation) => inner.retire(incarnation),
@@ -162,6 +163,7 @@ describe("a hostile runner", () => {
           },
           read: (callId, from) => inner.read(callId, from),
           tail: (from, signal) => inner.tail(from, signal),
+          latest: () => inner.latest(),
           openCalls: () => inner.openCalls(),
           check: () => inner.check(),
           retire: (incarnation) => inner.retire(incarnation),

@@ -18,6 +18,12 @@ const CHECKS_MAX = 5;
 /** At the end of a broker, answers that only wait for the ledger have this long to come. */
 const ANSWERS_MS = 200;
 
+interface Guard {
+  /** Monotonic. */
+  readonly untilMs: number;
+  giveUp(): void;
+}
+
 export class LedgerWatch {
   private reachedAt = 0;
   private toldAway = false;
@@ -27,7 +33,9 @@ export class LedgerWatch {
   /** Checks that are under way. */
   private checking = 0;
   private readonly listeners = new Set<() => void>();
-  private readonly guards = new Set<() => void>();
+  /** Who waits, oldest first. All wait equally long, so one task serves them all. */
+  private readonly guards = new Set<Guard>();
+  private givingUp = false;
 
   constructor(
     private readonly context: {
@@ -58,13 +66,18 @@ export class LedgerWatch {
       await settledWithin(this.context.timers, idle, ANSWERS_MS);
     }
     this.closed = true;
-    for (const giveUp of [...this.guards]) {
-      giveUp();
+    for (const guard of this.guards) {
+      guard.giveUp();
     }
   }
 
   get away(): boolean {
-    return this.context.clock.monotonic() - this.reachedAt > this.context.figures.ledgerAnswerMs;
+    return this.silentMs > this.context.figures.ledgerAnswerMs;
+  }
+
+  /** Since the ledger last answered a check. */
+  get silentMs(): number {
+    return this.context.clock.monotonic() - this.reachedAt;
   }
 
   /** Called once each time that the ledger has been out of reach for too long. */
@@ -75,19 +88,53 @@ export class LedgerWatch {
   /** The work's outcome, or `ledger_away` when it takes longer than an agent is let wait; the work itself goes on. */
   guard<T>(work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      const giveUp = (): void => reject(ledgerAway());
-      const late = this.context.timers.after(this.context.figures.ledgerAnswerMs, giveUp);
-      this.guards.add(giveUp);
-      work.then(resolve, reject).finally(() => {
-        late.cancel();
-        this.guards.delete(giveUp);
-        if (this.guards.size === 0) {
-          this.idle();
-        }
-      });
+      const guard: Guard = {
+        untilMs: this.context.clock.monotonic() + this.context.figures.ledgerAnswerMs,
+        giveUp: () => reject(ledgerAway()),
+      };
+      this.guards.add(guard);
+      this.giveUpLater();
+      work.then(
+        (value) => {
+          this.answered(guard);
+          resolve(value);
+        },
+        (error: unknown) => {
+          this.answered(guard);
+          reject(error);
+        },
+      );
       if (this.closed) {
-        giveUp();
+        guard.giveUp();
       }
+    });
+  }
+
+  private answered(guard: Guard): void {
+    this.guards.delete(guard);
+    if (this.guards.size === 0) {
+      this.idle();
+    }
+  }
+
+  private giveUpLater(): void {
+    const oldest = this.guards.values().next().value;
+    if (this.givingUp || oldest === undefined) {
+      return;
+    }
+    const { timers, clock } = this.context;
+    this.givingUp = true;
+    timers.after(oldest.untilMs - clock.monotonic(), () => {
+      this.givingUp = false;
+      const now = clock.monotonic();
+      for (const guard of this.guards) {
+        if (guard.untilMs > now) {
+          break;
+        }
+        guard.giveUp();
+        this.answered(guard);
+      }
+      this.giveUpLater();
     });
   }
 

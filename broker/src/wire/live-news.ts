@@ -3,6 +3,7 @@
  * its progress. Owns their numbers until the next entry of the call brings them into the log.
  */
 import type { NewsOrder } from "./commands.js";
+import { NewsFilter } from "./news-order.js";
 
 export class LiveNews {
   private grantId: string | undefined;
@@ -10,7 +11,7 @@ export class LiveNews {
   private startedSeq: number | null = null;
   private lastSeq = 0;
   private count = 0;
-  private newest: NewsOrder | undefined;
+  private readonly order = new NewsFilter();
 
   hasStarted(grantId: string): boolean {
     return this.grantId === grantId && this.startedSeq !== null;
@@ -28,14 +29,7 @@ export class LiveNews {
   /** Notes progress; false: it, or later progress, was noted before. */
   isNext(grantId: string, order: NewsOrder): boolean {
     this.begin(grantId);
-    const { newest } = this;
-    const isLate =
-      newest !== undefined &&
-      (order.sessionEpoch < newest.sessionEpoch || (order.sessionEpoch === newest.sessionEpoch && order.number <= newest.number));
-    if (!isLate) {
-      this.newest = order;
-    }
-    return !isLate;
+    return this.order.isNext(grantId, order);
   }
 
   started(grantId: string, after: number, atMs: number): number {
@@ -69,7 +63,6 @@ export class LiveNews {
       this.startedAtMs = null;
       this.startedSeq = null;
       this.count = 0;
-      this.newest = undefined;
       this.lastSeq = 0;
     }
   }

@@ -51,7 +51,7 @@ function stage(slots: number) {
     work: new SessionWork(timers),
     slots,
     reserved: 0,
-    visible: true,
+    sight: 2,
     focused: false,
     draining: false,
     closed: false,

@@ -153,7 +153,7 @@ export class OfferDesk {
       offerId: answered.offerId,
       holder: holderOf(session, handlerKeyOf(requirement), brokerId),
       session: session.ref,
-      visible: session.visible,
+      sight: session.sight,
       focused: session.focused,
       load: slotsInUse(session),
     };

@@ -34,6 +34,14 @@ export interface CallFilter {
   readonly session?: string | undefined;
 }
 
+/** Says when nobody waits any more. An `AbortSignal` is one; there are lighter ones, and one is made for each call. */
+export interface WaitSignal {
+  readonly aborted: boolean;
+  /** `listener` is called once, when {@link aborted} becomes true. */
+  addEventListener(type: "abort", listener: () => void, options?: { readonly once?: boolean }): void;
+  removeEventListener(type: "abort", listener: () => void): void;
+}
+
 export type CancelMode = "kill" | "skip" | "killnowait";
 export type ReconcileOutcome = "applied" | "not_applied" | "abandon";
 
@@ -46,18 +54,18 @@ export interface CallOperations {
   create(
     principal: AgentPrincipal,
     body: CreateCallBody,
-    context: { readonly traceparent?: string | undefined; readonly signal?: AbortSignal | undefined },
+    context: { readonly traceparent?: string | undefined; readonly signal?: WaitSignal | undefined },
   ): Promise<CallView>;
   get(
     principal: AgentPrincipal,
     callId: string,
-    options: { readonly wait_seconds?: number | undefined; readonly signal?: AbortSignal | undefined },
+    options: { readonly wait_seconds?: number | undefined; readonly signal?: WaitSignal | undefined },
   ): Promise<CallView>;
   list(principal: AgentPrincipal, filter: CallFilter, page: PageRequest): Promise<Page<CallView>>;
   /** Events with `seq` above `afterSeq` that are known now. */
   listEvents(principal: AgentPrincipal, callId: string, afterSeq: number): Promise<readonly CallEventView[]>;
   /** The same, then live ones; ends after `settled` or when `signal` aborts. Rejects on the first `next()` when the call is not found. */
-  watchEvents(principal: AgentPrincipal, callId: string, afterSeq: number, signal: AbortSignal): AsyncIterable<CallEventView>;
+  watchEvents(principal: AgentPrincipal, callId: string, afterSeq: number, signal: WaitSignal): AsyncIterable<CallEventView>;
   readResult(
     principal: AgentPrincipal,
     callId: string,

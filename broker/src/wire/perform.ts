@@ -5,12 +5,13 @@ import { isSettledState } from "../domain/call/call-state.js";
 import { callError, decideCancel, decideLeaseLost, decideReceipt, decideReconcile, type ReceiptDecision } from "../domain/call/decide.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
-import type { CallEventView, EventName } from "../domain/call-view.js";
+import type { CallEventView, CallView, EventName } from "../domain/call-view.js";
 import type { FaultDetail } from "../domain/fault.js";
 import { type CallDriver, holds } from "./call-driver.js";
 import type { KnownState } from "./call-log.js";
-import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
+import type { DriverAnswer, DriverCommand, ProgressOrder, RunnerRef } from "./commands.js";
 import { type Decision, type DriverContext, NotDriver } from "./driver-context.js";
+import type { WaitSignal } from "./operations.js";
 
 export type Performer = (driver: CallDriver, command: DriverCommand) => Promise<DriverAnswer>;
 
@@ -28,22 +29,34 @@ const EVENTS_BYTES_MAX = 524_288;
 /** Of an event without texts of a runner, at most. */
 const EVENT_BYTES = 1_024;
 
+/**
+ * The call as it is, where that is certain without asking anybody: it settled, or `isSure` (see the command `view`) or nobody
+ * else could have changed it, and its value is no blob.
+ */
+export function viewNow(context: PerformerContext, driver: CallDriver, isSure: boolean): CallView | undefined {
+  const isCertain = isSettledState(driver.known) || (driver.drives && (isSure || context.solitary()));
+  return isCertain && storedValueOf(driver.known)?.kind !== "blob" ? shown(context, driver, driver.known, undefined) : undefined;
+}
+
+/** `blobText`: the state's value, where that is stored as a blob. */
+function shown(context: PerformerContext, driver: CallDriver, state: KnownState, blobText: string | undefined): CallView {
+  return callView(state, {
+    modelText: context.modelText,
+    waitingFor: state.kind === "queued" && driver.drives ? context.whyWaiting(driver) : null,
+    blobText,
+  });
+}
+
 export function createPerformer(context: PerformerContext): Performer {
   async function viewOf(driver: CallDriver, answered: boolean): Promise<DriverAnswer> {
+    // The call may go on while its blob is read.
     const state = driver.known;
     const value = storedValueOf(state);
-    const view = callView(state, {
-      modelText: context.modelText,
-      waitingFor: state.kind === "queued" && driver.drives ? context.whyWaiting(driver) : null,
-      ...(value?.kind === "blob" ? { blobText: await context.driver().ledger.blobs.get(value.name) } : {}),
-    });
-    return { kind: "view", view, answered };
+    const blobText = value?.kind === "blob" ? await context.driver().ledger.blobs.get(value.name) : undefined;
+    return { kind: "view", view: shown(context, driver, state, blobText), answered };
   }
 
-  async function faultsOf(driver: CallDriver, value: StoredText | null): Promise<readonly FaultDetail[]> {
-    if (value === null) {
-      return [];
-    }
+  async function faultsOf(driver: CallDriver, value: StoredText): Promise<readonly FaultDetail[]> {
     const { ledger, resultFaults } = context.driver();
     const json = value.kind === "inline" ? value.json : await ledger.blobs.get(value.name);
     return resultFaults(driver.known.record.request, json);
@@ -79,14 +92,16 @@ export function createPerformer(context: PerformerContext): Performer {
     if (!driver.known.record.grantIds.includes(grantId)) {
       await driver.verify();
     }
-    if (!driver.drives && !isSettledState(driver.known)) {
+    if (!driver.answers) {
       throw new NotDriver(driver.callId);
     }
   }
 
   async function receipt(driver: CallDriver, facts: ReceiptEntryFacts): Promise<DriverAnswer> {
     await knowing(driver, facts.grantId);
-    const resultFaults = await faultsOf(driver, facts.outcome === "succeeded" ? facts.value : null);
+    const { outcome, value } = facts;
+    const isChecked = outcome === "succeeded" && value !== null && !driver.takesAnyResult;
+    const resultFaults = isChecked ? await faultsOf(driver, value) : [];
     return driver.decide((state): Decision<DriverAnswer> => {
       const decision = receiptDecision(state, facts, resultFaults);
       return decision.kind === "append"
@@ -171,7 +186,7 @@ export function createPerformer(context: PerformerContext): Performer {
 
   async function reconcile(driver: CallDriver, command: Extract<DriverCommand, { op: "reconcile" }>): Promise<DriverAnswer> {
     const { clock, figures } = context.driver();
-    const resultFaults = await faultsOf(driver, command.value);
+    const resultFaults = command.value === null ? [] : await faultsOf(driver, command.value);
     const open = await driver.decide((state): Decision<boolean> => {
       if (state.kind !== "needs_reconciliation" || state.grant.grantId !== command.grantId) {
         return { answer: false };
@@ -208,10 +223,8 @@ export function createPerformer(context: PerformerContext): Performer {
         await returned(driver, command, command.reason, command.message);
         return DONE;
       case "started":
-        driver.started(command.grantId, command.atMs);
-        return DONE;
       case "progress":
-        driver.progress(command.grantId, command.order, command.data);
+        tellNews(driver, command);
         return DONE;
       case "cancel_answer": {
         const { level, grantId } = command;
@@ -251,12 +264,29 @@ export function createPerformer(context: PerformerContext): Performer {
   };
 }
 
+/** News of a grant: nothing is stored, and nobody waits for an answer. */
+export type NewsCommand = Extract<DriverCommand, { op: "started" | "progress" }>;
+
+/** False: the call is none of the runner's business. */
+export function tellNews(driver: CallDriver, command: NewsCommand): boolean {
+  if (!concerns(driver, command.runner)) {
+    return false;
+  }
+  if (command.op === "started") {
+    driver.started(command.grantId, command.atMs);
+  } else {
+    driver.progress(command.grantId, command.order, command.data);
+  }
+  return true;
+}
+
 function toldSinceCancel(driver: CallDriver, event: EventName): boolean {
   const asked = driver.events.findLast((each) => each.event === "cancel_requested")?.seq ?? 0;
   return driver.events.some((each) => each.event === event && each.seq > asked);
 }
 
-function concerns(driver: CallDriver, runner: RunnerRef): boolean {
+/** I8: is the call one that this runner may know of? */
+export function concerns(driver: CallDriver, runner: RunnerRef): boolean {
   const { application, binding, bindingKind, subject } = driver.known.record.request;
   return application === runner.application && binding === runner.binding && (bindingKind === "backend" || subject === runner.subject);
 }
@@ -269,6 +299,7 @@ async function events(driver: CallDriver, afterSeq: number, waitMs: number, cont
     await changed(driver, waitMs, context, () => after().length > 0 || isOver() || (driven && !driver.drives));
   }
   const views: CallEventView[] = [];
+  const orders: (ProgressOrder | null)[] = [];
   const all = after();
   let bytes = 0;
   for (const event of all) {
@@ -277,8 +308,16 @@ async function events(driver: CallDriver, afterSeq: number, waitMs: number, cont
       break;
     }
     views.push(eventView(driver.callId, event));
+    orders.push(event.order ?? null);
   }
-  return { kind: "events", events: views, more: views.length < all.length, settled: isOver(), state: driver.known.kind };
+  return {
+    kind: "events",
+    events: views,
+    ...(orders.some((order) => order !== null) ? { orders } : {}),
+    more: views.length < all.length,
+    settled: isOver(),
+    state: driver.known.kind,
+  };
 }
 
 /** Resolves when `until` holds after a change of the driver, or after `waitMs`. */
@@ -287,7 +326,7 @@ export function changed(
   waitMs: number,
   context: Pick<DriverContext, "timers">,
   until: () => boolean,
-  signal?: AbortSignal,
+  signal?: WaitSignal,
 ): Promise<void> {
   return new Promise((resolve) => {
     const stop = driver.onChange(() => {

@@ -6,6 +6,7 @@
  * only for a call that takes it, and once however often it is sent.
  */
 import type { Receipt } from "@toolrunner/proto";
+import type { StoredText } from "../domain/call/call-state.js";
 import { type BackOff, backOffMs, callError } from "../domain/call/decide.js";
 import { RESULT_DEPTH_MAX } from "../domain/limits.js";
 import type { IdSource } from "../domain/ports/clock.js";
@@ -93,14 +94,14 @@ export class ReceiptDelivery {
   ): Promise<ReceiptDispositionName> {
     const { asks, blobs } = this.context;
     const runner = runnerOf(session);
-    const text = json === null ? null : inlineText(json);
-    if (text !== null && text.bytes > INLINE_VALUE_BYTES_MAX) {
+    let value: StoredText | null = json === null ? null : inlineText(json);
+    if (value !== null && value.bytes > INLINE_VALUE_BYTES_MAX) {
       const wanted = await asks.ask(session, callId, { op: "receipt_probe", runner, receipt: { ...facts, value: null } }, hint);
       if (wanted?.kind !== "done") {
         return wanted?.kind === "disposition" ? wanted.disposition : "expired";
       }
+      value = await storedOnce(blobs, callId, value);
     }
-    const value = text === null ? null : await storedOnce(blobs, callId, text);
     const answer = await asks.ask(session, callId, { op: "receipt", runner, receipt: { ...facts, value } }, hint);
     if (answer === undefined) {
       // Nothing is stored of this call: it was removed after its time, or it is not of this ledger.

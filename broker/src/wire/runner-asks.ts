@@ -12,16 +12,14 @@ export class RunnerAsks {
   constructor(private readonly context: { readonly router: CallRouter; readonly log: Log }) {}
 
   /** `undefined`: there is no such call, or none that is the runner's business. */
-  async ask(session: Session, callId: string, command: DriverCommand, hint: DriverHint | undefined): Promise<DriverAnswer | undefined> {
-    try {
-      return await this.context.router.command(callId, command, hint);
-    } catch (error) {
+  ask(session: Session, callId: string, command: DriverCommand, hint: DriverHint | undefined): Promise<DriverAnswer | undefined> {
+    return this.context.router.command(callId, command, hint).catch((error: unknown) => {
       if (error instanceof CallNotFound) {
         this.context.log.warn("frame_for_unknown_call", { runner_id: session.ref.runnerId, call_id: logged(callId), op: command.op });
         return undefined;
       }
       throw error;
-    }
+    });
   }
 
   failed(session: Session, callId: string, what: string, error: unknown): void {

@@ -59,19 +59,66 @@ export class RunnerDirectory implements RunnerOperations {
     }
   }
 
-  private here(query: Query): RunnerView[] {
-    return [...this.context.registry.all]
-      .filter((session) => session.ref.application === query.application && !session.closed)
-      .map(runnerView)
-      .filter((view) => query.after === null || place(view) < query.after)
-      .sort((a, b) => (place(a) < place(b) ? 1 : -1))
-      .slice(0, query.limit + 1);
+  private here({ application, limit, after }: Query): RunnerView[] {
+    const newest = new NewestSessions(limit + 1, after);
+    for (const session of this.context.registry.all) {
+      if (session.ref.application === application && !session.closed) {
+        newest.add(session);
+      }
+    }
+    return newest.views();
+  }
+}
+
+/** The first of many sessions in the order of listings. Only those that have a chance are looked at closely. */
+class NewestSessions {
+  /** First the first. */
+  private readonly found: { readonly session: Session; readonly place: string }[] = [];
+  private readonly beforeMs: number;
+
+  constructor(
+    private readonly count: number,
+    private readonly after: string | null,
+  ) {
+    this.beforeMs = after === null ? Number.POSITIVE_INFINITY : Date.parse(after.slice(0, after.indexOf(" ")));
+  }
+
+  add(session: Session): void {
+    const last = this.found.length < this.count ? undefined : this.found.at(-1);
+    if (session.connectedAtMs > this.beforeMs || (last !== undefined && session.connectedAtMs < last.session.connectedAtMs)) {
+      return;
+    }
+    const own = placeOfSession(session);
+    if ((this.after !== null && own >= this.after) || (last !== undefined && own <= last.place)) {
+      return;
+    }
+    if (last !== undefined) {
+      this.found.pop();
+    }
+    let low = 0;
+    for (let high = this.found.length; low < high; ) {
+      const middle = (low + high) >> 1;
+      if ((this.found[middle]?.place ?? "") > own) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    this.found.splice(low, 0, { session, place: own });
+  }
+
+  views(): RunnerView[] {
+    return this.found.map(({ session }) => runnerView(session));
   }
 }
 
 /** Newest first, and one place for each session. */
-function place(view: RunnerView): string {
+function place(view: Pick<RunnerView, "connected_at" | "binding" | "runner_id">): string {
   return `${view.connected_at} ${view.binding} ${view.runner_id}`;
+}
+
+function placeOfSession({ connectedAtMs, ref }: Session): string {
+  return place({ connected_at: new Date(connectedAtMs).toISOString(), binding: ref.binding, runner_id: ref.runnerId });
 }
 
 function placeOf(page: string): string {

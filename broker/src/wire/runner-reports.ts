@@ -5,7 +5,7 @@
  * leases on the runner's side (G3); one report of a session is worked on at a time, and of those that wait only the newest;
  * "not started" counts in a hello only: between hellos it may begin any moment.
  */
-import type { HeldGrant } from "@toolrunner/proto";
+import type { GrantPhase, HeldGrant } from "@toolrunner/proto";
 import { EntryFormatError } from "../domain/call/entry-codec.js";
 import type { HeldPhase } from "./commands.js";
 import { phaseName } from "./frames.js";
@@ -38,6 +38,8 @@ export class RunnerReports {
     private readonly context: {
       readonly asks: RunnerAsks;
       readonly slotFreed: (session: Session, wasFull: boolean) => void;
+      /** Tells the driver that the grant runs, where that is in this process and takes it so; false: nothing was done. */
+      readonly heardHere: (session: Session, callId: string, grantId: string) => boolean;
     },
   ) {}
 
@@ -46,25 +48,38 @@ export class RunnerReports {
   }
 
   pong(session: Session, number: number, held: readonly HeldGrant[]): void {
+    if (session.grants.size > 0) {
+      this.revokeUnlisted(session, number, held);
+    }
+    this.take(session, { number, held });
+  }
+
+  /** The runner should have them and does not say so: ask, and let it refuse each for good if it never came. */
+  private revokeUnlisted(session: Session, number: number, held: readonly HeldGrant[]): void {
     const listed = new Set(held.map(({ grantId }) => grantId));
     for (const grant of session.grants) {
       if (!listed.has(grant.grantId) && !grant.finished && grant.listedFromPing <= number) {
-        // The runner should have it and does not say so: ask, and let it refuse the grant for good if it never came.
         revoke(session, grant, "the grant was not listed");
       }
     }
-    this.take(session, { number, held });
   }
 
   private take(session: Session, report: Report): void {
     // They take up slots from the first moment on, so that no grant comes on top of them; and what is finished by the time that
     // the report is worked on is not taken up again.
     for (const grant of report.held) {
-      if (phaseIn(report, grant) === "running" && isId(grant.grantId)) {
+      if (phaseIn(report, grant.phase) === "running" && isId(grant.grantId)) {
         keep(session, grant, report.number + 1);
       }
     }
-    const desk = this.desks.get(session) ?? { next: undefined, busy: false, unreached: new Map() };
+    const present = this.desks.get(session);
+    if (report.held.length === 0 && present?.busy !== true) {
+      // Nearly all answers of nearly all sessions: nobody has to hear of them.
+      present?.unreached.clear();
+      relayedTo(session, report);
+      return;
+    }
+    const desk = present ?? { next: undefined, busy: false, unreached: new Map() };
     this.desks.set(session, desk);
     desk.next = report;
     if (!desk.busy) {
@@ -79,23 +94,32 @@ export class RunnerReports {
       desk.next = undefined;
       let relayed = true;
       const unreached = new Map<string, number>();
-      await inParallel(report.held, async (grant) => {
+      const others = report.held.filter((grant) => !this.isHeard(session, report, grant));
+      await inParallel(others, async (grant) => {
         if (!(await this.relay(session, report, grant, desk, unreached))) {
           relayed = false;
         }
       });
       desk.unreached = unreached;
       if (relayed) {
-        session.relayedPong = Math.max(session.relayedPong ?? 0, report.number);
+        relayedTo(session, report);
       }
     }
     desk.busy = false;
   }
 
+  /** Nearly all grants of nearly all reports: they run, and their drivers are here. */
+  private isHeard(session: Session, report: Report, { callId, grantId, phase }: HeldGrant): boolean {
+    const known = session.grants.get(grantId);
+    return (
+      phaseIn(report, phase) === "running" && known !== undefined && !known.finished && this.context.heardHere(session, callId, grantId)
+    );
+  }
+
   /** True: the driver heard of the grant, or there is nobody who would have to. */
   private async relay(session: Session, report: Report, grant: HeldGrant, desk: Desk, unreached: Map<string, number>): Promise<boolean> {
     const { callId, grantId } = grant;
-    const phase = phaseIn(report, grant);
+    const phase = phaseIn(report, grant.phase);
     if (phase === undefined || !isId(callId) || !isId(grantId)) {
       fault(session, "frame_invalid", `held grant ${logged(grantId)}: phase, call_id and grant_id are needed`, callId);
       return true;
@@ -166,9 +190,13 @@ export class RunnerReports {
   }
 }
 
+function relayedTo(session: Session, { number }: Report): void {
+  session.relayedPong = Math.max(session.relayedPong ?? 0, number);
+}
+
 /** Between hellos what has not begun may begin any moment. */
-function phaseIn(report: Report, grant: HeldGrant): HeldPhase | undefined {
-  const phase = phaseName(grant.phase);
+function phaseIn(report: Report, told: GrantPhase): HeldPhase | undefined {
+  const phase = phaseName(told);
   return phase === "not_started" && report.number > 0 ? "running" : phase;
 }
 

@@ -3,25 +3,29 @@
  *
  * Invariants: no frame counts before an accepted hello; a session of a runner id is superseded by the next one, whose
  * epoch an arbiter gave (B2); a receipt is acknowledged only with the disposition of the append that it caused (G5); a grant
- * is sent once, on the session and for the claim that it was made for, or never (G1); pings are driven by one timer wheel and
- * spread by each session's own start.
+ * is sent once, on the session and for the claim that it was made for, or never (G1); pings are spread over their interval,
+ * whenever sessions begin.
  */
-import { type CloseCode, type HeldGrant, type RunnerFrame, Visibility } from "@toolrunner/proto";
+import type { CloseCode, HeldGrant, RunnerFrame } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
+import type { SessionMeter } from "../domain/ports/meter.js";
 import type { GrantToSend, SessionAnswer, SessionCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
 import type { Figures } from "./figures.js";
 import { grantFrame } from "./frames.js";
 import { GrantMemory } from "./grant-memory.js";
 import { type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
+import { inSteps } from "./in-steps.js";
 import type { LedgerWatch } from "./ledger-watch.js";
+import { metered } from "./metered-channel.js";
 import type { Claim, OfferDesk } from "./offer-desk.js";
 import type { RunnerChannel, RunnerConnection, RunnerSessions } from "./operations.js";
+import { PingRing, type PingSlot } from "./ping-ring.js";
 import { LOCAL_CLAIM } from "./placement.js";
-import { freeSlots, type Session, type SessionRef } from "./session.js";
+import { freeSlots, type Session, type SessionRef, sightOf } from "./session.js";
 import type { FrameHandlers } from "./session-frames.js";
 import { SessionGrants } from "./session-grants.js";
 import { type Greeted, Greetings } from "./session-greeting.js";
@@ -50,6 +54,7 @@ export interface SessionsContext extends HandshakeContext {
   readonly frames: () => FrameHandlers;
   /** A development broker asks for the definitions of a runner's tools; undefined: it is none. Told of each binding whose definitions are awaited. */
   readonly definitions: { await(binding: string): () => void } | undefined;
+  readonly meter?: SessionMeter | undefined;
 }
 
 export class LocalSessions implements RunnerSessions {
@@ -59,12 +64,16 @@ export class LocalSessions implements RunnerSessions {
   private stopping = false;
   private readonly memory = new GrantMemory();
   private readonly greetings: Greetings;
+  private readonly pings: PingRing<Session>;
   private readonly serving = new Map<RunnerChannel, Promise<void>>();
 
   constructor(private readonly context: SessionsContext) {
+    const { timers, clock, figures } = context;
+    this.pings = new PingRing({ timers, clock, intervalMs: figures.pingIntervalMs }, (session) => this.ping(session));
     this.greetings = new Greetings({
       brokerId: context.brokerId,
       log: context.log,
+      meter: context.meter,
       authenticator: context.authenticator,
       catalog: context.catalog,
       registersBindings: context.registersBindings,
@@ -104,17 +113,19 @@ export class LocalSessions implements RunnerSessions {
   /** Runners are told to connect elsewhere; what they run is theirs to finish and to report there. */
   async stop(drainMs: number): Promise<void> {
     this.stopping = true;
-    for (const session of this.context.registry.all) {
+    const { clock, registry } = this.context;
+    for (const session of registry.all) {
       session.draining = true;
-      session.channel.send({ frame: { $case: "drain", value: { reason: "the broker is shutting down", deadlineMs: Math.ceil(drainMs) } } });
     }
+    const deadlineMs = Math.ceil(drainMs);
+    await inSteps(clock, registry.all, (session) => {
+      session.channel.send({ frame: { $case: "drain", value: { reason: "the broker is shutting down", deadlineMs } } });
+    });
     if (drainMs > 0) {
       await this.idle(drainMs);
     }
-    for (const channel of this.serving.keys()) {
-      // Also those that are still being greeted.
-      channel.close(4501, "the broker is shutting down");
-    }
+    // Also those that are still being greeted.
+    await inSteps(clock, this.serving.keys(), (channel) => channel.close(4501, "the broker is shutting down"));
     await settledWithin(this.context.timers, Promise.all(this.serving.values()), CLOSE_MS);
     for (const session of [...this.context.registry.all]) {
       this.end(session);
@@ -128,7 +139,8 @@ export class LocalSessions implements RunnerSessions {
     return this.serving.size;
   }
 
-  serve(channel: RunnerChannel, connection: RunnerConnection): Promise<void> {
+  serve(bare: RunnerChannel, connection: RunnerConnection): Promise<void> {
+    const channel = metered(bare, this.context.meter);
     const served = this.run(channel, connection)
       .catch((error: unknown) => {
         this.context.log.error("session_failed", { error: error instanceof Error ? error.message : String(error) });
@@ -140,9 +152,7 @@ export class LocalSessions implements RunnerSessions {
   }
 
   closeAll(code: CloseCode, reason: string): void {
-    for (const session of [...this.context.registry.all]) {
-      session.channel.close(code, reason);
-    }
+    void inSteps(this.context.clock, this.context.registry.all, (session) => session.channel.close(code, reason));
   }
 
   /** Closes the sessions that a revoked key opened. */
@@ -218,9 +228,10 @@ export class LocalSessions implements RunnerSessions {
       return close;
     });
     let session: Session | undefined;
-    let pings: { stop(): void } | undefined;
+    let slot: PingSlot | undefined;
     try {
       for await (const frame of channel) {
+        this.context.meter?.frameReceived(channel.transport, frame.frame?.$case ?? "unknown");
         if (session === undefined) {
           // The hello came; how long it takes to check it is not the runner's doing.
           late.cancel();
@@ -229,7 +240,7 @@ export class LocalSessions implements RunnerSessions {
             return;
           }
           session = this.sessionFrom(greeted, channel);
-          pings = this.ping(session);
+          slot = this.pings.add(session);
           this.open(session, greeted.hello.held);
           continue;
         }
@@ -244,12 +255,15 @@ export class LocalSessions implements RunnerSessions {
       }
     } finally {
       late.cancel();
-      pings?.stop();
       if (session !== undefined) {
+        if (slot !== undefined) {
+          this.pings.remove(session, slot);
+        }
         this.end(session);
         session.awaitsDefinitions?.();
         this.forget(session);
         const close = await closed;
+        this.context.meter?.sessionClosed(channel.transport, session.bindingKind, close.code);
         this.context.log.info("session_closed", {
           runner_id: session.ref.runnerId,
           binding: session.ref.binding,
@@ -295,6 +309,7 @@ export class LocalSessions implements RunnerSessions {
         },
       },
     });
+    this.context.meter?.sessionOpened(session.channel.transport, session.bindingKind);
     log.info("session_opened", {
       runner_id: session.ref.runnerId,
       binding: session.ref.binding,
@@ -323,7 +338,7 @@ export class LocalSessions implements RunnerSessions {
       work: new SessionWork(this.context.timers),
       slots: checked.slots,
       reserved: 0,
-      visible: state?.visibility !== Visibility.HIDDEN,
+      sight: sightOf(state?.visibility),
       focused: state?.focused ?? false,
       draining: this.stopping,
       closed: false,
@@ -337,29 +352,23 @@ export class LocalSessions implements RunnerSessions {
     };
   }
 
-  private ping(session: Session): { stop(): void } {
-    const { timers, figures } = this.context;
-    let task = timers.after(figures.pingIntervalMs, () => beat(this.context.log));
-    function beat(log: Log): void {
-      if (session.closed) {
-        return;
-      }
-      if (session.pingNumber - session.pongNumber >= PINGS_UNANSWERED_MAX) {
-        log.warn("session_unresponsive", {
-          runner_id: session.ref.runnerId,
-          session_epoch: session.ref.sessionEpoch,
-          ping: session.pingNumber,
-        });
-        session.channel.close(4502, "a ping went unanswered");
-        return;
-      }
-      if (session.relayedPong !== undefined) {
-        session.pingNumber += 1;
-        session.channel.send({ frame: { $case: "ping", value: { number: session.pingNumber, acknowledged: session.relayedPong } } });
-      }
-      task = timers.after(figures.pingIntervalMs, () => beat(log));
+  private ping(session: Session): void {
+    if (session.closed) {
+      return;
     }
-    return { stop: () => task.cancel() };
+    if (session.pingNumber - session.pongNumber >= PINGS_UNANSWERED_MAX) {
+      this.context.log.warn("session_unresponsive", {
+        runner_id: session.ref.runnerId,
+        session_epoch: session.ref.sessionEpoch,
+        ping: session.pingNumber,
+      });
+      session.channel.close(4502, "a ping went unanswered");
+      return;
+    }
+    if (session.relayedPong !== undefined) {
+      session.pingNumber += 1;
+      session.channel.send({ frame: { $case: "ping", value: { number: session.pingNumber, acknowledged: session.relayedPong } } });
+    }
   }
 
   /** From now on the session takes and gives nothing; what it was sent stays known. Idempotent. */

@@ -10,7 +10,6 @@ import {
   type Progress,
   type RevokeAnswer,
   type RunnerFrame,
-  Visibility,
 } from "@toolrunner/proto";
 import { BrokerError } from "../domain/broker-error.js";
 import { ERROR_MESSAGE_CHARACTERS_MAX, PROGRESS_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
@@ -22,11 +21,12 @@ import type { CallRouter } from "./call-router.js";
 import type { DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
 import { cut, isTime, phaseName } from "./frames.js";
+import { type NewsCommand, tellNews } from "./perform.js";
 import { ReceiptDelivery } from "./receipt-delivery.js";
 import { fault, isId, logged, RunnerAsks, runnerOf } from "./runner-asks.js";
 import { readRunnerJson } from "./runner-json.js";
 import { RunnerReports } from "./runner-reports.js";
-import type { Session } from "./session.js";
+import { type Session, sightOf } from "./session.js";
 import { toolFields } from "./tool-definitions.js";
 
 /** News of one grant that waits for its turn; more of it is dropped (X6). */
@@ -53,6 +53,7 @@ export class FrameHandlers {
     this.reports = new RunnerReports({
       asks: this.asks,
       slotFreed: (session, wasFull) => context.dispatcher.slotFreed(session, wasFull),
+      heardHere: (session, callId, grantId) => context.router.heardHere(callId, grantId, runnerOf(session), session.ref),
     });
   }
 
@@ -67,7 +68,7 @@ export class FrameHandlers {
       case "started": {
         const { callId, grantId, atUnixMs } = frame.value;
         const atMs = isTime(atUnixMs) ? atUnixMs : this.context.clock.now();
-        this.tell(session, callId, { op: "started", runner: runnerOf(session), grantId, atMs });
+        this.news(session, callId, { op: "started", runner: runnerOf(session), grantId, atMs });
         return;
       }
       case "progress":
@@ -92,7 +93,7 @@ export class FrameHandlers {
         this.mergeDefinitions(session, frame.value.tools.map(toolFields(session.ref.binding)));
         return;
       case "instanceState":
-        session.visible = frame.value.visibility !== Visibility.HIDDEN;
+        session.sight = sightOf(frame.value.visibility);
         session.focused = frame.value.focused;
         return;
       case "protocolFault":
@@ -154,7 +155,7 @@ export class FrameHandlers {
     };
     session.newsCount += 1;
     const order = { sessionEpoch: session.ref.sessionEpoch, number: session.newsCount };
-    this.tell(session, callId, { op: "progress", runner: runnerOf(session), grantId, order, data }, text.length + dataJson.length);
+    this.news(session, callId, { op: "progress", runner: runnerOf(session), grantId, order, data }, text.length + dataJson.length);
   }
 
   private pong(session: Session, { number, held }: Pong): void {
@@ -215,6 +216,15 @@ export class FrameHandlers {
         session.awaitsDefinitions?.();
       }
     });
+  }
+
+  /** Told at once where the driver is here and nothing of this grant waits before it. */
+  private news(session: Session, callId: string, command: NewsCommand, characters = 0): void {
+    const isNext = isId(command.grantId) && session.work.depth(command.grantId) === 0;
+    const driver = isNext ? this.context.router.here(callId) : undefined;
+    if (driver === undefined || !tellNews(driver, command)) {
+      this.tell(session, callId, command, characters);
+    }
   }
 
   /** Brings it to the driver after what the same grant's earlier frames said. `characters`: what it holds besides ids. */

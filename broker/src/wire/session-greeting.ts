@@ -7,6 +7,7 @@
 import type { CloseCode, Hello, RunnerFrame } from "@toolrunner/proto";
 import { BusError, type Registry } from "../domain/ports/bus.js";
 import type { Log } from "../domain/ports/log.js";
+import type { SessionMeter } from "../domain/ports/meter.js";
 import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import type { RunnerChannel, RunnerConnection } from "./operations.js";
 import type { SessionRef } from "./session.js";
@@ -15,6 +16,7 @@ import { encodeSessionRecord, sessionKey } from "./session-record.js";
 export interface GreetingContext extends HandshakeContext {
   readonly brokerId: string;
   readonly log: Log;
+  readonly meter?: SessionMeter | undefined;
   readonly records: () => Registry | undefined;
   /** Why no session is opened now; undefined: it may be. */
   readonly unavailable: () => { readonly close: CloseCode; readonly reason: string } | undefined;
@@ -60,6 +62,7 @@ export class Greetings {
   /** Undefined: it was refused, and the channel is closed. `gone`: the connection ended. */
   async greet(channel: RunnerChannel, connection: RunnerConnection, first: RunnerFrame, gone: () => boolean): Promise<Greeted | undefined> {
     if (first.frame?.$case !== "hello") {
+      this.context.meter?.sessionRefused("hello_expected");
       refuse(channel, "hello_expected", "the first frame of a session is a hello", 4400);
       return undefined;
     }
@@ -69,6 +72,7 @@ export class Greetings {
     const hello = first.frame.value;
     const checked = await checkHello(hello, connection, this.context);
     if (checked.kind === "refused") {
+      this.context.meter?.sessionRefused(checked.code);
       this.context.log.warn("session_refused", { code: checked.code, remote_address: connection.remoteAddress });
       refuse(channel, checked.code, checked.message, checked.close);
       return undefined;

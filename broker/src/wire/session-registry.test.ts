@@ -29,7 +29,7 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
     work: new SessionWork(createTimerWheel(systemClock, () => undefined)),
     slots: 2,
     reserved: 0,
-    visible: true,
+    sight: 2,
     focused: false,
     draining: false,
     closed: false,
@@ -72,14 +72,15 @@ describe("the choice of a runner", () => {
     expect(registryOf(session("backend")).reserve({ ...NEED, subject: "ana" }, 0)).toBeUndefined();
   });
 
-  it("prefers the visible tab, then the focused one, then the least loaded, then each in turn", () => {
+  it("prefers the visible tab, then the worker of which nobody knows, and of equals the focused one (X4, R1), then the least loaded, then each in turn", () => {
     const subject = "ana";
-    const hidden = session("hidden", { ...TAB, subject, visible: false });
+    const hidden = session("hidden", { ...TAB, subject, sight: 0 });
+    const worker = session("worker", { ...TAB, subject, sight: 1, focused: true, slots: 1 });
     const visible = session("visible", { ...TAB, subject });
     const focused = session("focused", { ...TAB, subject, focused: true, slots: 1 });
-    const registry = registryOf(hidden, visible, focused);
-    const order = Array.from({ length: 6 }, () => registry.reserve({ ...NEED, subject }, 0)?.session.ref.runnerId);
-    expect(order).toEqual(["focused", "visible", "visible", "hidden", "hidden", undefined]);
+    const registry = registryOf(hidden, worker, visible, focused);
+    const order = Array.from({ length: 7 }, () => registry.reserve({ ...NEED, subject }, 0)?.session.ref.runnerId);
+    expect(order).toEqual(["focused", "visible", "visible", "worker", "hidden", "hidden", undefined]);
     const turns = registryOf(session("one"), session("two"), session("three"));
     expect(Array.from({ length: 6 }, () => turns.reserve(NEED, 0)?.session.ref.runnerId)).toEqual([
       "one",
@@ -107,9 +108,11 @@ describe("the choice of a runner", () => {
   it("passes over runners that drain, are closed, or declined a moment ago (B3)", () => {
     expect(registryOf(session("draining", { draining: true })).reserve(NEED, 0)).toBeUndefined();
     expect(registryOf(session("closed", { closed: true })).reserve(NEED, 0)).toBeUndefined();
-    const declined = registryOf(session("declined", { leftAloneUntilMs: 500 }));
-    expect(declined.reserve(NEED, 499)).toBeUndefined();
-    expect(declined.reserve(NEED, 500)).toBeDefined();
+    const declined = session("declined", { leftAloneUntilMs: 500 });
+    const registry = registryOf(declined);
+    expect(registry.reserve(NEED, 499)).toBeUndefined();
+    registry.freed(declined);
+    expect(registry.reserve(NEED, 500)).toBeDefined();
   });
 
   it("says whether the runner, the handler or a slot is missing", () => {
@@ -130,5 +133,64 @@ describe("the choice of a runner", () => {
     expect(registry.size).toBe(0);
     expect(registry.reserve(NEED, 0)).toBeUndefined();
     expect(registry.whyNot(NEED)).toBe("runner");
+  });
+
+  it("does not look at full runners again before one of them is named, however many there are", () => {
+    let looks = 0;
+    const busy = Array.from({ length: 5_000 }, (_, index) => {
+      const one = session(`busy_${index}`, { slots: 1, reserved: 1 });
+      return Object.defineProperty(one, "draining", {
+        get() {
+          looks += 1;
+          return false;
+        },
+      });
+    });
+    const registry = registryOf(...busy);
+    expect(registry.reserve(NEED, 0)).toBeUndefined();
+    expect(looks).toBe(busy.length);
+    looks = 0;
+    expect(registry.reserve(NEED, 0)).toBeUndefined();
+    expect(looks).toBe(0);
+    const freed = busy[4_321] as Session;
+    freed.reserved = 0;
+    registry.freed(freed);
+    expect(registry.reserve(NEED, 0)?.session).toBe(freed);
+    expect(registry.reserve(NEED, 0)).toBeUndefined();
+    expect(looks).toBeLessThan(5);
+  });
+
+  it("finds a runner whose reservation was given back, and one that was removed never", () => {
+    const one = session("one", { slots: 1 });
+    const registry = registryOf(one);
+    const reservation = registry.reserve(NEED, 0);
+    expect(registry.reserve(NEED, 0)).toBeUndefined();
+    reservation?.release();
+    expect(registry.reserve(NEED, 0)?.session).toBe(one);
+    expect(registry.reserve(NEED, 0)).toBeUndefined();
+    registry.remove(one);
+    one.reserved = 0;
+    registry.freed(one);
+    expect(registry.reserve(NEED, 0)).toBeUndefined();
+  });
+
+  it("compares a bounded number of runners, the longest unused of them", () => {
+    const loaded = Array.from({ length: 2_000 }, (_, index) => session(`one_${index}`, { slots: 1_000, reserved: 1 }));
+    const registry = registryOf(...loaded);
+    const chosen = new Set<string>();
+    for (let call = 0; call < loaded.length; call += 1) {
+      chosen.add(registry.reserve(NEED, 0)?.session.ref.runnerId ?? "none");
+    }
+    expect(chosen.size).toBe(loaded.length);
+  });
+
+  it("reserves of a runner that is named, if it serves the call and has a slot", () => {
+    const [one, two] = [session("one", { slots: 1 }), session("two")];
+    const registry = registryOf(one, two);
+    expect(registry.reserveOf(two, NEED)?.session).toBe(two);
+    expect(registry.reserveOf(one, { ...NEED, tool: "other" })).toBeUndefined();
+    expect(registry.reserveOf(one, NEED)?.session).toBe(one);
+    expect(registry.reserveOf(one, NEED)).toBeUndefined();
+    expect(registry.reserveOf(session("stranger"), NEED)).toBeUndefined();
   });
 });

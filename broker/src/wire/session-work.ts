@@ -41,8 +41,10 @@ export class SessionWork {
     const lane = this.lanes.get(grantId) ?? { tail: undefined, waiting: 0 };
     this.lanes.set(grantId, lane);
     lane.waiting += 1;
-    const { tail } = lane;
-    lane.tail = this.counted(characters, tail === undefined ? job : () => tail.then(job)).then(() => {
+    this.begun(characters);
+    const work = lane.tail === undefined ? job() : lane.tail.then(job);
+    lane.tail = work.then(() => {
+      this.over(characters);
       lane.waiting -= 1;
       if (lane.waiting === 0) {
         this.lanes.delete(grantId);
@@ -52,7 +54,8 @@ export class SessionWork {
 
   /** Does `job` beside everything else. Jobs never reject. */
   beside(job: () => Promise<void>): void {
-    void this.counted(0, job);
+    this.begun(0);
+    void job().then(() => this.over(0));
   }
 
   /** Resolves when there is room for another frame, or the session is over. */
@@ -85,20 +88,19 @@ export class SessionWork {
     this.forRoom.clear();
   }
 
-  private async counted(characters: number, job: () => Promise<void>): Promise<void> {
+  private begun(characters: number): void {
     this.count += 1;
     this.characters += characters;
-    try {
-      await job();
-    } finally {
-      this.count -= 1;
-      this.characters -= characters;
-      if (!this.crowded && this.forRoom.size > 0) {
-        for (const wake of this.forRoom) {
-          wake();
-        }
-        this.forRoom.clear();
+  }
+
+  private over(characters: number): void {
+    this.count -= 1;
+    this.characters -= characters;
+    if (!this.crowded && this.forRoom.size > 0) {
+      for (const wake of this.forRoom) {
+        wake();
       }
+      this.forRoom.clear();
     }
   }
 }

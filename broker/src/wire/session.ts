@@ -1,5 +1,5 @@
 /** One connected runner as this broker sees it: its claim, its handlers, and the grants it was sent. */
-import type { BrokerFrame, FrameChannel, HandlerDeclaration, RunnerFrame } from "@toolrunner/proto";
+import { type BrokerFrame, type FrameChannel, type HandlerDeclaration, type RunnerFrame, Visibility } from "@toolrunner/proto";
 import type { BindingKind } from "../domain/ports/catalog.js";
 import type { SessionGrants } from "./session-grants.js";
 import type { SessionWork } from "./session-work.js";
@@ -11,6 +11,14 @@ export interface SessionRef {
   readonly binding: string;
   readonly runnerId: string;
   readonly sessionEpoch: number;
+}
+
+/** How well a runner can be seen: 2 visible, 1 nobody knows (a worker, a process), 0 hidden. The larger is placed first. */
+export type Sight = 0 | 1 | 2;
+
+/** What a runner said of itself, as a rank. */
+export function sightOf(visibility: Visibility | undefined): Sight {
+  return visibility === Visibility.VISIBLE ? 2 : visibility === Visibility.HIDDEN ? 0 : 1;
 }
 
 export interface Session {
@@ -30,7 +38,7 @@ export interface Session {
   readonly work: SessionWork;
   slots: number;
   reserved: number;
-  visible: boolean;
+  sight: Sight;
   focused: boolean;
   draining: boolean;
   closed: boolean;

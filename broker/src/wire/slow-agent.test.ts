@@ -136,6 +136,7 @@ describe("agents that wait", () => {
           },
           read: (callId, from) => inner.read(callId, from),
           tail: (from, signal) => inner.tail(from, signal),
+          latest: () => inner.latest(),
           openCalls: () => inner.openCalls(),
           check: () => (away ? Promise.reject(new Error("away")) : inner.check()),
           retire: (incarnation) => inner.retire(incarnation),

@@ -19,6 +19,7 @@ function stuck(inner: Ledger, isStuck: (operation: "append" | "read") => boolean
       yield* inner.read(callId, from);
     },
     tail: (from, signal) => inner.tail(from, signal),
+    latest: () => inner.latest(),
     openCalls: () => inner.openCalls(),
     check: () => inner.check(),
     retire: (incarnation) => inner.retire(incarnation),

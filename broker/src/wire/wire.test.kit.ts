@@ -8,6 +8,7 @@ import type { Bus } from "../domain/ports/bus.js";
 import type { CatalogOperations, ToolView } from "../domain/ports/catalog.js";
 import type { Ledger } from "../domain/ports/ledger.js";
 import type { Log, LogFields } from "../domain/ports/log.js";
+import type { Meter } from "../domain/ports/meter.js";
 import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
 import { DEFAULT_FIGURES, type Figures } from "./figures.js";
 import { createWire, type Wire } from "./wire.js";
@@ -40,6 +41,7 @@ export interface BrokerParts {
   readonly ledger?: ((ledger: Ledger) => Ledger) | undefined;
   readonly bus?: ((bus: Bus) => Bus) | undefined;
   readonly catalog?: Partial<CatalogOperations> | undefined;
+  readonly meter?: Meter | undefined;
 }
 
 export interface TestBroker {
@@ -92,6 +94,7 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
     index: undefined,
     modelText: (code, message) => `${code}: ${message}`,
     resultFaults: async () => [],
+    meter: parts.meter,
   });
   return {
     wire,

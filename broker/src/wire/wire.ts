@@ -7,6 +7,7 @@ import type { CatalogOperations } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Ledger, Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
+import type { Meter, Readings } from "../domain/ports/meter.js";
 import { AwaitedDefinitions } from "./awaited-definitions.js";
 import { BrokerPost } from "./broker-post.js";
 import { CallAcceptance } from "./call-acceptance.js";
@@ -22,7 +23,8 @@ import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
 import type { CallOperations, RunnerOperations } from "./operations.js";
-import { createPerformer } from "./perform.js";
+import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
+import { readingsOf } from "./readings.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
 import { FrameHandlers } from "./session-frames.js";
@@ -50,6 +52,8 @@ export interface WireOptions {
   readonly index: CallServiceContext["index"];
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
+  /** Told what happens. Default: nobody. */
+  readonly meter?: Meter | undefined;
 }
 
 export interface Wire {
@@ -60,6 +64,8 @@ export interface Wire {
   start(): Promise<void>;
   /** What it holds at this moment, by name: for diagnosis. At rest everything but `sessions` and `connections` is 0. */
   inspect(): Readonly<Record<string, number>>;
+  /** What it holds at this moment, for metrics. */
+  readings(): Readings;
   /** Refuses new calls; waits are answered with what is known. */
   beginDrain(): void;
   /**
@@ -101,6 +107,7 @@ export function createWire(options: WireOptions): Wire {
     dispatcher: () => dispatcher,
     desk: () => desk,
     frames: () => frames,
+    meter: options.meter,
   });
   const post = new BrokerPost({ bus, ids, figures, timers, membership });
   const dispatcher: Dispatcher = new Dispatcher({
@@ -148,13 +155,15 @@ export function createWire(options: WireOptions): Wire {
       newest = Math.max(newest, version);
     },
     resultFaults: options.resultFaults,
+    meter: options.meter,
   };
-  const performer = createPerformer({
+  const performing: PerformerContext = {
     driver,
     modelText: options.modelText,
     solitary: () => membership.solitary,
     whyWaiting: (call) => dispatcher.whyWaiting(call),
-  });
+  };
+  const performer = createPerformer(performing);
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
   const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
@@ -167,6 +176,7 @@ export function createWire(options: WireOptions): Wire {
     table,
     index: options.index,
     newest: () => newest,
+    viewNow: (call, isSure) => viewNow(performing, call, isSure),
     ledgerWatch,
     drain,
   });
@@ -249,6 +259,7 @@ export function createWire(options: WireOptions): Wire {
         ...waits,
       };
     },
+    readings: () => readingsOf({ table, registry, membership, ledgerWatch, newestVersion: newest }),
     beginDrain,
     stop(drainMs) {
       giveUpStart(new Error("the broker was stopped while it started"));

@@ -10,9 +10,11 @@ export interface RunOptions extends JsonOption {
   readonly url?: string;
   readonly binding?: string;
   readonly token?: string;
+  readonly tokenFile?: string;
   readonly subject?: string;
   readonly runnerId?: string;
   readonly journal?: string;
+  readonly readyFile?: string;
   readonly concurrency: number;
   readonly logLevel: LogLevel;
   readonly drainSeconds: number;

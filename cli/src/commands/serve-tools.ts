@@ -13,6 +13,7 @@ import { CliError, EXIT, type ExitCode, messageOf, startError } from "../errors.
 import { type CliIo, oneLine, printJson } from "../io.js";
 import { loadTools } from "../load/load-tools.js";
 import { runnerLog } from "./logs.js";
+import { readyFileOf } from "./ready-file.js";
 import type { RunOptions } from "./run-options.js";
 import { journalOf } from "./runner-journal.js";
 import { type Served, serveUntilStopped } from "./serve.js";
@@ -43,6 +44,8 @@ async function startServing(file: string, options: RunOptions, io: CliIo, say: (
     ...(runnerId === undefined ? {} : { runnerId }),
   });
   say(`${binding}: ${runner.handlers.map(({ tool, version }) => `${tool}@${version}`).join(", ")}`);
+  const showReady = options.readyFile === undefined ? undefined : await readyFileOf(options.readyFile, io.cwd);
+  if (showReady !== undefined) runner.onState((state) => showReady(state.kind === "ready" && state.fault === null));
   return serving(runner, address, options, io, say);
 }
 

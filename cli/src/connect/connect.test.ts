@@ -85,6 +85,54 @@ describe("a runner's broker and token", () => {
   });
 });
 
+describe("a runner key in a file", () => {
+  const named = (tokenFile: string) => resolveRunner({ tokenFile }, { cwd, env: {} });
+
+  it("counts after --token and before the environment, whose variable names one too", async () => {
+    await writeFile(join(cwd, "key"), "from-file\n");
+    const env = { TOOLRUNNER_RUNNER_TOKEN: "env-token" };
+    const { token } = await resolveRunner({ tokenFile: "key" }, { cwd, env });
+    expect(typeof token === "function" && (await token())).toBe("from-file");
+    expect((await resolveRunner({ token: "t" }, { cwd, env: { TOOLRUNNER_RUNNER_TOKEN_FILE: "key" } })).token).toBe("t");
+    const byVariable = await resolveRunner({}, { cwd, env: { TOOLRUNNER_RUNNER_TOKEN_FILE: join(cwd, "key") } });
+    expect(typeof byVariable.token === "function" && (await byVariable.token())).toBe("from-file");
+  });
+
+  it("is read again each time, so that a new key needs no restart", async () => {
+    await writeFile(join(cwd, "key"), "first");
+    const { token } = await named("key");
+    if (typeof token !== "function") throw new Error("a file gives a function");
+    await writeFile(join(cwd, "key"), "\ufeffsecond\r\n");
+    expect(await token()).toBe("second");
+    await rm(join(cwd, "key"));
+    await expect(token()).rejects.toMatchObject({ code: "token_file_invalid" });
+  });
+
+  it.each([
+    ["is not there", undefined],
+    ["is empty", " \n"],
+    ["holds two lines", "trr_a_secret\ntrr_b_secret"],
+    ["holds what no key has", "trr_a_s\u00e9cret"],
+    ["is large", "trr_secret".repeat(1_000)],
+  ])("that %s keeps the runner from starting: exit code 1, the place, and nothing of what it holds", async (_what, content) => {
+    if (content !== undefined) await writeFile(join(cwd, "key"), content);
+    const refused = await named("key").catch((cause: unknown) => cause);
+    expect(refused).toMatchObject({ code: "token_file_invalid", exitCode: 1, message: expect.stringContaining(join(cwd, "key")) });
+    expect(refused).toMatchObject({ message: expect.not.stringContaining("secret") });
+    await expect(named(".")).rejects.toMatchObject({ code: "token_file_invalid", message: expect.stringContaining("--token-file") });
+  });
+
+  it("beside a key of the same place is wrong usage", async () => {
+    await expect(resolveRunner({ token: "t", tokenFile: "key" }, { cwd, env: {} })).rejects.toMatchObject({ exitCode: 2 });
+    const env = { TOOLRUNNER_RUNNER_TOKEN: "t", TOOLRUNNER_RUNNER_TOKEN_FILE: "key" };
+    await expect(resolveRunner({}, { cwd, env })).rejects.toMatchObject({ exitCode: 2 });
+  });
+
+  it("that the environment names as nothing is not named", async () => {
+    await expect(resolveRunner({}, { cwd, env: { TOOLRUNNER_RUNNER_TOKEN_FILE: "" } })).rejects.toMatchObject({ code: "token_missing" });
+  });
+});
+
 describe("addresses", () => {
   it.each([
     ["ws://h:1", "websocket", "ws://h:1/v1/runner"],

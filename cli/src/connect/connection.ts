@@ -6,10 +6,11 @@
  */
 import { join } from "node:path";
 import type { ApiTarget } from "../api-client.js";
-import { CliError, EXIT } from "../errors.js";
+import { CliError, EXIT, usageError } from "../errors.js";
 import type { CliIo } from "../io.js";
 import { hostOf, isLoopback, parseAgentAddress, parseRunnerAddress, type RunnerAddress } from "./address.js";
 import { DATA_FOLDER, type DevFile, readDevFile } from "./dev-file.js";
+import { tokenOfFile } from "./token-file.js";
 
 /** Where agents find a broker that was started without options. */
 export const DEFAULT_URL = "http://127.0.0.1:7070";
@@ -46,15 +47,20 @@ export async function resolveAgentWithKey(options: AgentOptions, io: Pick<CliIo,
 export interface RunnerOptions {
   readonly url?: string | undefined;
   readonly token?: string | undefined;
+  readonly tokenFile?: string | undefined;
 }
 
 /** Where a runner dials, and as whom. */
 export interface RunnerTarget {
   readonly address: RunnerAddress;
-  readonly token: string;
+  /** A function where the key is in a file, which is read for each connection. */
+  readonly token: string | (() => Promise<string>);
 }
 
-/** Resolves `--url` and `--token`, `TOOLRUNNER_RUNNER_URL` and `TOOLRUNNER_RUNNER_TOKEN`. Throws usage faults. */
+/**
+ * Resolves `--url`, `--token` and `--token-file`, `TOOLRUNNER_RUNNER_URL`, `TOOLRUNNER_RUNNER_TOKEN` and `TOOLRUNNER_RUNNER_TOKEN_FILE`.
+ * Throws usage faults, and `token_file_invalid` when a file that is named holds no key now.
+ */
 export async function resolveRunner(options: RunnerOptions, io: Pick<CliIo, "env" | "cwd">): Promise<RunnerTarget> {
   const dev = await devFileOf(io);
   const named = firstOf(
@@ -63,18 +69,36 @@ export async function resolveRunner(options: RunnerOptions, io: Pick<CliIo, "env
     [dev?.ws, "the address in dev.json"],
   );
   const address = parseRunnerAddress(named?.[0] ?? DEFAULT_URL, named?.[1] ?? "the default");
-  const token =
-    options.token ||
-    io.env["TOOLRUNNER_RUNNER_TOKEN"] ||
-    (dev !== undefined && isLoopback(hostOf(address.url)) ? dev.runner_token : undefined);
+  const token = (await namedToken(options, io)) ?? (dev !== undefined && isLoopback(hostOf(address.url)) ? dev.runner_token : undefined);
   if (token === undefined) {
     throw new CliError(
       "token_missing",
       EXIT.refused,
-      `there is no runner token for ${address.url}: use --token or TOOLRUNNER_RUNNER_TOKEN, or run this in the folder where \`toolrunner dev\` was started`,
+      `there is no runner token for ${address.url}: use --token, --token-file or TOOLRUNNER_RUNNER_TOKEN, or run this in the folder where \`toolrunner dev\` was started`,
     );
   }
   return { address, token };
+}
+
+/** What the options name, else what the environment names. Naming a key twice in one place is a mistake that would hide which one counts. */
+async function namedToken(options: RunnerOptions, io: Pick<CliIo, "env" | "cwd">): Promise<RunnerTarget["token"] | undefined> {
+  const places = [
+    { token: options.token, file: options.tokenFile, names: ["--token", "--token-file"] },
+    {
+      token: io.env["TOOLRUNNER_RUNNER_TOKEN"],
+      file: io.env["TOOLRUNNER_RUNNER_TOKEN_FILE"],
+      names: ["TOOLRUNNER_RUNNER_TOKEN", "TOOLRUNNER_RUNNER_TOKEN_FILE"],
+    },
+  ] as const;
+  for (const { token, file, names } of places) {
+    if (token && file) throw usageError(`${names[0]} and ${names[1]} both name a runner key: leave one of them out`);
+    if (token) return token;
+    if (!file) continue;
+    const read = tokenOfFile(file, names[1], io.cwd);
+    await read();
+    return read;
+  }
+  return undefined;
 }
 
 function devFileOf(io: Pick<CliIo, "cwd">): Promise<DevFile | undefined> {

@@ -40,11 +40,16 @@ export function instant(clock: Clock): Instant {
 }
 
 /**
- * Milliseconds since `from`, by the clock that advanced more (G3): a monotonic clock may stand still while the machine sleeps,
- * a wall clock may be set back. Never negative.
+ * Milliseconds from one moment to a later one, by the clock that advanced more (G3): a monotonic clock may stand still while the
+ * machine sleeps, a wall clock may be set back. Never negative.
  */
+export function betweenMs(from: Instant, to: Instant): number {
+  return Math.max(0, to.monotonicMs - from.monotonicMs, to.wallMs - from.wallMs);
+}
+
+/** Milliseconds since `from`, as {@link betweenMs} counts them. */
 export function elapsedMs(clock: Clock, from: Instant): number {
-  return Math.max(0, clock.monotonic() - from.monotonicMs, clock.now() - from.wallMs);
+  return betweenMs(from, instant(clock));
 }
 
 /** Waits `delayMs`, or until the signal aborts; resolves in both cases. */

@@ -7,6 +7,7 @@
  * the one for a submission never counts for the final receipt that followed it.
  */
 import { type Clock, elapsedMs, type Instant, instant } from "./clock.js";
+import type { Sha256 } from "./digest.js";
 import type { JournalGate } from "./journal-gate.js";
 import type { EventLog } from "./log.js";
 import type { Outcome, Receipt, ReceiptDisposition } from "./messages.js";
@@ -29,6 +30,7 @@ export class Delivery {
       readonly journal: JournalGate;
       readonly clock: Clock;
       readonly log: EventLog;
+      readonly sha256: Sha256;
       readonly onAcknowledged: () => void;
     },
   ) {}
@@ -102,7 +104,7 @@ export class Delivery {
     const tool = journal.view.get(receipt.grantId)?.tool ?? "";
     const limit = this.#link?.limits.frameBytes || FRAME_BYTES_DEFAULT;
     const failure = tooLarge(tool, payloadLength(receipt.outcome), limit, "a frame, which holds it encoded");
-    const replacement = await receiptOf(receipt, failure, {
+    const replacement = await receiptOf(this.deps.sha256, receipt, failure, {
       startedAtUnixMs: receipt.startedAtUnixMs,
       finishedAtUnixMs: receipt.finishedAtUnixMs,
     });

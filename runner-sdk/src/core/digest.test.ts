@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { sha256OfNode } from "../node/sha256.js";
 import { sha256Hex, sha256Inline } from "./digest.js";
 
 const expected = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
@@ -13,13 +14,17 @@ describe("SHA-256", () => {
     }
   });
 
-  it("agrees for any text, short and long", async () => {
+  it.each([
+    ["on Node", sha256OfNode],
+    ["on any platform", sha256Hex],
+  ])("agrees for any text, short and long, %s", async (_name, sha256) => {
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: "binary", maxLength: 400 }), async (text) => {
-        expect(await sha256Hex(text)).toBe(expected(new TextEncoder().encode(text)));
+        expect(await sha256(text)).toBe(expected(new TextEncoder().encode(text)));
       }),
     );
     const long = "ü".repeat(600_000);
-    expect(await sha256Hex(long)).toBe(expected(new TextEncoder().encode(long)));
+    expect(await sha256(long)).toBe(expected(new TextEncoder().encode(long)));
+    expect(await sha256("lone \ud800")).toBe(expected(new TextEncoder().encode("lone \ud800")));
   });
 });

@@ -10,7 +10,8 @@ export class RunnerConfigError extends Error {
       | "tool_duplicate"
       | "schema_invalid"
       | "schema_without_json_schema"
-      | "options_invalid",
+      | "options_invalid"
+      | "place_unsupported",
     message: string,
     /** Name of the tool at fault; null when the fault is not in a tool. */
     readonly tool: string | null = null,

@@ -7,16 +7,18 @@
  * - E3 The receipt is handed on only after `finished` is durable (I7).
  * - E4 Whatever the handler does (throws, never ends, reports late, ends twice) makes at most one receipt.
  */
-import { type Clock, elapsedMs, type Instant } from "./clock.js";
+import { betweenMs, type Clock, type Instant, instant } from "./clock.js";
 import {
   type AbortCode,
   AbortReason,
   type Authorization,
   type AuthorizeContext,
   type CallContext,
+  type ProgressUpdate,
   Submission,
   type ToolContext,
 } from "./context.js";
+import type { Sha256 } from "./digest.js";
 import { messageOf } from "./errors.js";
 import type { Handler } from "./handlers.js";
 import type { JournalRecord } from "./journal.js";
@@ -37,6 +39,7 @@ export interface ExecutionHost {
   readonly clock: Clock;
   readonly log: EventLog;
   readonly journal: JournalGate;
+  readonly sha256: Sha256;
   readonly authorize: ((ctx: AuthorizeContext) => Authorization | Promise<Authorization>) | undefined;
   /** The session that is up, if one is. */
   link(): SessionLink | null;
@@ -62,9 +65,10 @@ export class Execution {
   readonly startDecided: Promise<void>;
   /** Resolves when nothing more will come of it. */
   readonly done: Promise<void>;
-  readonly #controller = new AbortController();
+  /** Made when somebody looks at the signal: most handlers never do. */
+  #controller: AbortController | null = null;
   readonly #receivedAt: Instant;
-  #abortCode: AbortCode | null = null;
+  #abortReason: AbortReason | null = null;
   #dropped = false;
   #cancelDelivered = false;
   #decideStart: () => void = () => {};
@@ -89,30 +93,25 @@ export class Execution {
       });
   }
 
-  /** What is left until the call's deadline, in ms. */
-  get remainingMs(): number {
-    return this.grant.remainingMs - elapsedMs(this.host.clock, this.#receivedAt);
-  }
-
-  /** When the lease or the deadline is over next, in ms from now; null when nothing more is to be watched. */
-  get watchMs(): number | null {
+  /** When the lease or the deadline is over next, in ms from that moment; null when nothing more is to be watched. */
+  watchMs(now: Instant): number | null {
     if (this.#ended || this.#abortCode !== null) return null;
-    return Math.min(this.lease.leftMs, this.remainingMs);
+    return Math.min(this.lease.leftMs(now), this.#remainingMs(now));
   }
 
-  /** Aborts what is overdue. */
-  checkTime(): void {
-    if (this.lease.isOver)
+  /** Aborts what is overdue at that moment. */
+  checkTime(now: Instant): void {
+    if (this.lease.leftMs(now) <= 0)
       this.abort("lease_lost", "the lease of this grant is over: the broker may have given the call to another runner");
-    else if (this.remainingMs <= 0) this.abort("deadline", "the call's time is up");
+    else if (this.#remainingMs(now) <= 0) this.abort("deadline", "the call's time is up");
   }
 
   /** Aborts the handler's signal; the first reason stays. What comes of the handler is still journaled and sent. */
   abort(code: AbortCode, message: string): void {
-    if (this.#abortCode !== null || this.#ended) return;
-    this.#abortCode = code;
+    if (this.#abortReason !== null || this.#ended) return;
+    this.#abortReason = new AbortReason(code, message);
     this.host.log.debug("handler_aborted", { ...this.#name, reason: code });
-    this.#controller.abort(new AbortReason(code, message));
+    this.#controller?.abort(this.#abortReason);
   }
 
   /** Keeps it from starting, without a word to the broker; true when it had not started. The caller reports. */
@@ -136,6 +135,23 @@ export class Execution {
     this.abort("cancelled", reason === "" ? "the call was cancelled" : reason);
   }
 
+  /** What is left until the call's deadline, in ms. */
+  #remainingMs(now: Instant): number {
+    return this.grant.remainingMs - betweenMs(this.#receivedAt, now);
+  }
+
+  get #abortCode(): AbortCode | null {
+    return this.#abortReason?.code ?? null;
+  }
+
+  get #signal(): AbortSignal {
+    if (this.#controller === null) {
+      this.#controller = new AbortController();
+      if (this.#abortReason !== null) this.#controller.abort(this.#abortReason);
+    }
+    return this.#controller.signal;
+  }
+
   get #ended(): boolean {
     return this.phase === "withdrawing" || this.phase === "finishing" || this.phase === "over";
   }
@@ -146,7 +162,7 @@ export class Execution {
 
   async #run(): Promise<void> {
     const { host, grant } = this;
-    host.journal.note({ kind: "granted", ...grantRecord(grant), at: host.clock.now() });
+    host.journal.note(grantedRecord(grant, this.#receivedAt.wallMs));
     const turnedAway = await this.#admit();
     if (turnedAway !== null) return this.#turnAway(turnedAway, false);
     this.phase = "starting";
@@ -157,27 +173,33 @@ export class Execution {
       const message = `the runner's journal cannot be written: ${messageOf(error)}`;
       return this.#turnAway(this.#dropped ? { kind: "dropped" } : { kind: "decline", reason: "unavailable", message }, true);
     }
-    const obstacle = this.#obstacle();
+    const beginsAt = instant(host.clock);
+    const obstacle = this.#obstacle(beginsAt);
     if (obstacle !== null) return this.#turnAway(obstacle, true);
     this.phase = "running";
     this.#decideStart();
     host.link()?.send(startedFrame(grant, startedAt));
-    const outcome = await this.#handle();
+    const outcome = await this.#handle(beginsAt);
     this.phase = "finishing";
     await this.#finish(outcome, startedAt);
   }
 
   async #admit(): Promise<Obstacle | null> {
     const { authorize } = this.host;
-    if (authorize === undefined) return this.#obstacle();
+    if (authorize === undefined) return this.#obstacle(this.#receivedAt);
     let answer: unknown;
     try {
-      const asked = Promise.resolve(authorize({ ...this.#callContext(), arguments: this.args }));
-      answer = await Promise.race([asked, aborted(this.#controller.signal)]);
+      const asked = Promise.resolve(authorize(this.#context(this.#receivedAt, { arguments: this.args })));
+      answer = await Promise.race([asked, aborted(this.#signal)]);
     } catch (error) {
-      return this.#obstacle() ?? { kind: "settle", outcome: failure("handler_error", `authorize threw: ${messageOf(error)}`) };
+      return (
+        this.#obstacle(instant(this.host.clock)) ?? {
+          kind: "settle",
+          outcome: failure("handler_error", `authorize threw: ${messageOf(error)}`),
+        }
+      );
     }
-    const obstacle = this.#obstacle();
+    const obstacle = this.#obstacle(instant(this.host.clock));
     if (obstacle !== null) return obstacle;
     if (isAuthorization(answer)) {
       return answer.kind === "allow" ? null : { kind: "decline", reason: "forbidden", message: answer.reason };
@@ -188,14 +210,14 @@ export class Execution {
     };
   }
 
-  /** Why the handler must not begin now; null when it may. */
-  #obstacle(): Obstacle | null {
+  /** Why the handler must not begin at that moment; null when it may. */
+  #obstacle(now: Instant): Obstacle | null {
     if (this.#dropped) return { kind: "dropped" };
     if (this.#abortCode === "cancelled")
       return { kind: "settle", outcome: { kind: "cancelled", message: "cancelled before the handler began" } };
     const unavailable = (message: string): Obstacle => ({ kind: "decline", reason: "unavailable", message });
-    if (this.lease.isOver) return unavailable("the lease was over before the handler could begin");
-    if (this.remainingMs <= 0) return unavailable("the call's time was up before the handler could begin");
+    if (this.lease.leftMs(now) <= 0) return unavailable("the lease was over before the handler could begin");
+    if (this.#remainingMs(now) <= 0) return unavailable("the call's time was up before the handler could begin");
     if (this.#abortCode !== null) return unavailable(`the runner does not start it: ${this.#abortCode}`);
     return null;
   }
@@ -233,10 +255,10 @@ export class Execution {
     }
   }
 
-  async #handle(): Promise<Outcome> {
+  async #handle(beginsAt: Instant): Promise<Outcome> {
     const { handler } = this;
     try {
-      const value: unknown = await handler.tool.run(this.args, this.#toolContext());
+      const value: unknown = await handler.tool.run(this.args, this.#toolContext(beginsAt));
       return outcomeOfValue(handler, value, this.#resultLimit());
     } catch (error) {
       this.host.log.info("handler_threw", { ...this.#name, aborted: this.#abortCode });
@@ -247,7 +269,7 @@ export class Execution {
   async #finish(outcome: Outcome, startedAtUnixMs: number): Promise<void> {
     const { host } = this;
     const finishedAtUnixMs = host.clock.now();
-    const receipt = await receiptOf(this.grant, outcome, { startedAtUnixMs, finishedAtUnixMs });
+    const receipt = await receiptOf(host.sha256, this.grant, outcome, { startedAtUnixMs, finishedAtUnixMs });
     const written = await host.journal.appendUntilWritten({ kind: "finished", receipt, at: finishedAtUnixMs });
     if (!written) {
       host.log.error("receipt_not_journaled", { ...this.#name, outcome: outcome.kind });
@@ -262,9 +284,11 @@ export class Execution {
     return limits.length === 0 ? RESULT_BYTES_DEFAULT : Math.min(...limits);
   }
 
-  #callContext(): CallContext {
+  /** What a handler and `authorize` both see, with what only one of them does. */
+  #context<More extends object>(now: Instant, more: More): CallContext & More {
     const { grant } = this;
-    return {
+    const signal = () => this.#signal;
+    const context: CallContext = {
       callId: grant.callId,
       tool: grant.tool,
       version: grant.version,
@@ -282,17 +306,19 @@ export class Execution {
       subject: grant.subject,
       agent: grant.agent,
       scopes: [...grant.scopes],
-      deadline: new Date(this.host.clock.now() + this.remainingMs),
-      signal: this.#controller.signal,
+      deadline: new Date(now.wallMs + this.#remainingMs(now)),
+      get signal() {
+        return signal();
+      },
     };
+    return Object.assign(context, more);
   }
 
-  #toolContext(): ToolContext {
+  #toolContext(now: Instant): ToolContext {
     const { tool } = this.handler;
-    return {
-      ...this.#callContext(),
-      progress: (update) => this.#progress(update),
-      submit: (handle) => {
+    return this.#context(now, {
+      progress: (update: ProgressUpdate) => this.#progress(update),
+      submit: (handle: unknown) => {
         if (tool.resultSemantics !== "submission") {
           throw new Error(
             `tool "${tool.name}" has result semantics "completion": define it with resultSemantics: "submission" to use ctx.submit`,
@@ -300,7 +326,7 @@ export class Execution {
         }
         return new Submission(handle);
       },
-    };
+    });
   }
 
   #progress(update: unknown): void {
@@ -330,7 +356,18 @@ export class Execution {
 }
 
 const nameOf = ({ callId, grantId, fence }: Grant) => ({ callId, grantId, fence });
-const grantRecord = (grant: Grant) => ({ ...nameOf(grant), attempt: grant.attempt, tool: grant.tool, version: grant.version });
+
+/** The record that a grant was taken. */
+export const grantedRecord = ({ callId, grantId, fence, attempt, tool, version }: Grant, at: number): JournalRecord => ({
+  kind: "granted",
+  callId,
+  grantId,
+  fence,
+  attempt,
+  tool,
+  version,
+  at,
+});
 
 function isAuthorization(answer: unknown): answer is Authorization {
   if (typeof answer !== "object" || answer === null || !("kind" in answer)) return false;

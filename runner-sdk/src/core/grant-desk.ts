@@ -9,10 +9,11 @@
  * - D4 A handler that is not safe to repeat does not run while an earlier grant of its call runs here, nor after one finished
  *   here: the journaled outcome is then the answer to the new grant too (G5).
  */
-import { type Clock, instant } from "./clock.js";
+import { type Clock, type Instant, instant } from "./clock.js";
 import type { AbortCode } from "./context.js";
 import { Delivery } from "./delivery.js";
-import { Execution, type ExecutionHost } from "./execution.js";
+import type { Sha256 } from "./digest.js";
+import { Execution, type ExecutionHost, grantedRecord } from "./execution.js";
 import type { Handler, HandlerTable } from "./handlers.js";
 import type { JournalEntry } from "./journal.js";
 import type { JournalGate } from "./journal-gate.js";
@@ -34,6 +35,7 @@ export interface GrantDeskOptions {
   readonly log: EventLog;
   readonly journal: JournalGate;
   readonly handlers: HandlerTable;
+  readonly sha256: Sha256;
   readonly authorize: ExecutionHost["authorize"];
   readonly concurrency: number;
   /** Called when something ended or was acknowledged: the desk may be idle now. */
@@ -52,9 +54,9 @@ export class GrantDesk {
   #watch: { cancel(): void; readonly dueMs: number } | null = null;
 
   constructor(private readonly options: GrantDeskOptions) {
-    const { clock, log, journal, authorize } = options;
-    this.delivery = new Delivery({ journal, clock, log, onAcknowledged: options.onProgressed });
-    this.#host = { clock, log, journal, authorize, link: () => this.#link, deliver: (receipt) => this.delivery.send(receipt) };
+    const { clock, log, journal, sha256, authorize } = options;
+    this.delivery = new Delivery({ journal, clock, log, sha256, onAcknowledged: options.onProgressed });
+    this.#host = { clock, log, journal, sha256, authorize, link: () => this.#link, deliver: (receipt) => this.delivery.send(receipt) };
   }
 
   /** Whether nothing runs and every receipt is acknowledged. */
@@ -167,7 +169,7 @@ export class GrantDesk {
     }
     link.send(pongFrame(number, reports));
     this.delivery.resendOverdue(Math.max(link.leaseMs, 1_000));
-    this.#arm();
+    this.#arm(instant(this.options.clock));
   }
 
   #grant(grant: Grant, link: SessionLink): void {
@@ -199,8 +201,9 @@ export class GrantDesk {
     if (this.#live.size >= this.options.concurrency) return decline(`the runner runs ${this.#live.size} calls, as many as it takes`);
     const answeredAt = link.answerSentAt(grant.pongNumber);
     if (answeredAt === null) return decline(`the lease cannot be counted: answer ${grant.pongNumber} is not of this session`);
-    const lease = new Lease(this.options.clock, answeredAt, grant.leaseMs > 0 ? grant.leaseMs : link.leaseMs);
-    if (lease.isOver) return decline("the lease was over when the grant was read");
+    const lease = new Lease(answeredAt, grant.leaseMs > 0 ? grant.leaseMs : link.leaseMs);
+    const receivedAt = instant(this.options.clock);
+    if (lease.leftMs(receivedAt) <= 0) return decline("the lease was over when the grant was read");
     if (!handler.repeatable && this.#answerFromSibling(grant, decline)) return;
     let args: unknown;
     try {
@@ -209,17 +212,17 @@ export class GrantDesk {
       void this.#settleUnstarted(grant, failure("arguments_invalid", `the arguments of tool "${grant.tool}" are not JSON`));
       return;
     }
-    this.#run(grant, handler, args, lease);
+    this.#run(grant, handler, args, lease, receivedAt);
   }
 
-  #run(grant: Grant, handler: Handler, args: unknown, lease: Lease): void {
-    const execution = new Execution(this.#host, grant, handler, args, lease, instant(this.options.clock));
+  #run(grant: Grant, handler: Handler, args: unknown, lease: Lease, receivedAt: Instant): void {
+    const execution = new Execution(this.#host, grant, handler, args, lease, receivedAt);
     this.#live.set(grant.grantId, execution);
     void execution.done.then(() => {
       this.#live.delete(grant.grantId);
       this.options.onProgressed();
     });
-    this.#arm(execution);
+    this.#arm(receivedAt, execution);
   }
 
   /** Answers a grant that was seen before (D1); true when it was. */
@@ -258,8 +261,8 @@ export class GrantDesk {
     const { journal, clock } = this.options;
     const now = clock.now();
     const times = { startedAtUnixMs: earlier?.startedAtUnixMs ?? 0, finishedAtUnixMs: earlier?.finishedAtUnixMs ?? now };
-    const receipt = await receiptOf(grant, outcome, times);
-    journal.note({ kind: "granted", ...nameOf(grant), attempt: grant.attempt, tool: grant.tool, version: grant.version, at: now });
+    const receipt = await receiptOf(this.options.sha256, grant, outcome, times);
+    journal.note(grantedRecord(grant, now));
     if (await journal.appendUntilWritten({ kind: "finished", receipt, at: now })) this.delivery.send(receipt);
   }
 
@@ -301,12 +304,12 @@ export class GrantDesk {
   }
 
   /** One timer for all leases and deadlines, set to the earliest. */
-  #arm(added?: Execution): void {
-    const { clock } = this.options;
+  #arm(now: Instant, added?: Execution): void {
     let nextMs = Number.POSITIVE_INFINITY;
-    for (const execution of added === undefined ? this.#live.values() : [added]) nextMs = Math.min(nextMs, execution.watchMs ?? nextMs);
+    for (const execution of added === undefined ? this.#live.values() : [added])
+      nextMs = Math.min(nextMs, execution.watchMs(now) ?? nextMs);
     if (nextMs === Number.POSITIVE_INFINITY) return;
-    const dueMs = clock.monotonic() + Math.max(0, nextMs);
+    const dueMs = now.monotonicMs + Math.max(0, nextMs);
     if (this.#watch !== null && this.#watch.dueMs <= dueMs) return;
     this.#watch?.cancel();
     this.#setWatch(dueMs, Math.max(0, nextMs));
@@ -316,9 +319,10 @@ export class GrantDesk {
     const { clock } = this.options;
     const timer = clock.schedule(delayMs, () => {
       this.#watch = null;
-      if (clock.monotonic() - dueMs > STALL_MS) return this.#setWatch(clock.monotonic() + AFTER_STALL_MS, AFTER_STALL_MS);
-      for (const execution of this.#live.values()) execution.checkTime();
-      this.#arm();
+      const now = instant(clock);
+      if (now.monotonicMs - dueMs > STALL_MS) return this.#setWatch(now.monotonicMs + AFTER_STALL_MS, AFTER_STALL_MS);
+      for (const execution of this.#live.values()) execution.checkTime(now);
+      this.#arm(now);
     });
     this.#watch = { dueMs, cancel: () => timer.cancel() };
   }

@@ -1,6 +1,8 @@
 /** The picture that a journal's records make, with the rules of what is kept and for how long (J3). */
 import { type Clock, systemClock } from "./clock.js";
+import { FirstInFirstOut } from "./first-in-first-out.js";
 import type { JournalEntry, JournalRecord, JournalView } from "./journal.js";
+import type { Receipt } from "./messages.js";
 
 /** How long acknowledged records are kept (G5). */
 export const ACKNOWLEDGED_KEPT_MS = 24 * 3_600_000;
@@ -13,14 +15,51 @@ export const OPEN_KEPT_MS = 7 * ACKNOWLEDGED_KEPT_MS;
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
+/** An entry, and where it stands among those that are over. */
+class Kept implements Mutable<JournalEntry> {
+  attempt = 0;
+  tool = "";
+  version = "";
+  phase: JournalEntry["phase"] = "granted";
+  refused = false;
+  startedHere = false;
+  startedAt = 0;
+  receipt: Receipt | null = null;
+  acknowledged = false;
+  #queue: FirstInFirstOut<Kept> | null = null;
+  #number = 0;
+
+  constructor(
+    readonly callId: string,
+    readonly grantId: string,
+    readonly fence: number,
+    public at: number,
+  ) {}
+
+  /** In one queue at a time. */
+  enter(queue: FirstInFirstOut<Kept>): void {
+    this.#queue = queue;
+    this.#number = queue.add(this);
+  }
+
+  /** The queue that it was in. */
+  leave(): FirstInFirstOut<Kept> | null {
+    const queue = this.#queue;
+    queue?.remove(this.#number);
+    this.#queue = null;
+    return queue;
+  }
+}
+
 /** Applies records and answers questions about them. Not durable by itself. */
 export class JournalPicture implements JournalView {
-  readonly #entries = new Map<string, Mutable<JournalEntry>>();
-  readonly #byCall = new Map<string, Mutable<JournalEntry>[]>();
-  readonly #open = new Map<string, Mutable<JournalEntry>>();
+  readonly #entries = new Map<string, Kept>();
+  /** Nearly every call has one grant: that is kept without a list around it. */
+  readonly #byCall = new Map<string, Kept | readonly Kept[]>();
+  readonly #open = new Map<string, Kept>();
   /** In the order of their acknowledgement. */
-  readonly #acknowledged = new Map<string, Mutable<JournalEntry>>();
-  readonly #submitted = new Map<string, Mutable<JournalEntry>>();
+  readonly #acknowledged = new FirstInFirstOut<Kept>();
+  readonly #submitted = new FirstInFirstOut<Kept>();
   #payload = 0;
 
   constructor(private readonly clock: Clock = systemClock) {}
@@ -30,7 +69,9 @@ export class JournalPicture implements JournalView {
   }
 
   ofCall(callId: string): readonly JournalEntry[] {
-    return this.#byCall.get(callId) ?? [];
+    const found = this.#byCall.get(callId);
+    if (found === undefined) return NONE;
+    return found instanceof Kept ? [found] : found;
   }
 
   unacknowledged(): Iterable<JournalEntry> {
@@ -56,29 +97,44 @@ export class JournalPicture implements JournalView {
   /** Takes a record in. A record about a grant that was never seen, or is forgotten, changes nothing but for `granted`, `refused` and `finished`. */
   apply(record: JournalRecord): void {
     switch (record.kind) {
-      case "granted":
-        if (!this.#entries.has(record.grantId))
-          this.#add({ ...blank(record), attempt: record.attempt, tool: record.tool, version: record.version });
+      case "granted": {
+        if (this.#entries.has(record.grantId)) break;
+        const entry = this.#add(new Kept(record.callId, record.grantId, record.fence, record.at));
+        entry.attempt = record.attempt;
+        entry.tool = record.tool;
+        entry.version = record.version;
         break;
+      }
       case "started": {
         const entry = this.#entries.get(record.grantId);
         if (entry === undefined || entry.phase === "finished") return;
         this.#reopen(entry);
-        Object.assign(entry, { phase: "started", startedHere: true, startedAt: record.at, at: record.at });
+        entry.phase = "started";
+        entry.startedHere = true;
+        entry.startedAt = record.at;
+        entry.at = record.at;
         break;
       }
       case "finished": {
-        const entry =
-          this.#entries.get(record.receipt.grantId) ??
-          this.#add({ ...blank({ ...record.receipt, at: record.at }), attempt: record.receipt.attempt });
+        const { receipt, at } = record;
+        let entry = this.#entries.get(receipt.grantId);
+        if (entry === undefined) {
+          entry = this.#add(new Kept(receipt.callId, receipt.grantId, receipt.fence, at));
+          entry.attempt = receipt.attempt;
+        }
         this.#reopen(entry);
-        Object.assign(entry, { phase: "finished", receipt: record.receipt, at: record.at });
+        entry.phase = "finished";
+        entry.receipt = receipt;
+        entry.at = at;
         break;
       }
       case "refused": {
-        const entry = this.#entries.get(record.grantId) ?? this.#add(blank(record));
+        const entry = this.#entries.get(record.grantId) ?? this.#add(new Kept(record.callId, record.grantId, record.fence, record.at));
         entry.refused = true;
-        if (record.neverStarted && entry.phase === "started") Object.assign(entry, { phase: "granted", startedAt: 0 });
+        if (record.neverStarted && entry.phase === "started") {
+          entry.phase = "granted";
+          entry.startedAt = 0;
+        }
         if (entry.phase !== "finished") entry.at = record.at;
         break;
       }
@@ -88,9 +144,9 @@ export class JournalPicture implements JournalView {
         entry.acknowledged = true;
         entry.at = record.at;
         this.#open.delete(entry.grantId);
-        if (entry.receipt?.outcome.kind === "submitted") this.#submitted.set(entry.grantId, entry);
+        if (entry.receipt?.outcome.kind === "submitted") entry.enter(this.#submitted);
         else {
-          this.#acknowledged.set(entry.grantId, entry);
+          entry.enter(this.#acknowledged);
           this.#payload += payloadOf(entry);
         }
         this.prune();
@@ -101,7 +157,8 @@ export class JournalPicture implements JournalView {
 
   /** Puts an entry back as it was stored. */
   restore(entry: JournalEntry): void {
-    this.#add({ ...entry, acknowledged: false });
+    const { callId, grantId, fence, at, ...known } = entry;
+    Object.assign(this.#add(new Kept(callId, grantId, fence, at)), known, { acknowledged: false });
     if (entry.acknowledged) {
       this.apply({ kind: "acknowledged", grantId: entry.grantId, at: entry.at });
     }
@@ -110,12 +167,12 @@ export class JournalPicture implements JournalView {
   /** Drops what need not be kept any longer. */
   prune(): void {
     const now = this.clock.now();
-    for (const entry of this.#acknowledged.values()) {
+    for (let entry = this.#acknowledged.oldest; entry !== undefined; entry = this.#acknowledged.oldest) {
       const tooMany = this.#acknowledged.size > ACKNOWLEDGED_KEPT_MAX || this.#payload > ACKNOWLEDGED_PAYLOAD_MAX;
       if (!tooMany && now - entry.at < ACKNOWLEDGED_KEPT_MS) break;
       this.#forget(entry);
     }
-    for (const entry of this.#submitted.values()) {
+    for (let entry = this.#submitted.oldest; entry !== undefined; entry = this.#submitted.oldest) {
       if (now - entry.at < OPEN_KEPT_MS) break;
       this.#forget(entry);
     }
@@ -132,54 +189,41 @@ export class JournalPicture implements JournalView {
     return next;
   }
 
-  #add(entry: Mutable<JournalEntry>): Mutable<JournalEntry> {
+  #add(entry: Kept): Kept {
     this.#entries.set(entry.grantId, entry);
     this.#open.set(entry.grantId, entry);
     const siblings = this.#byCall.get(entry.callId);
-    if (siblings === undefined) this.#byCall.set(entry.callId, [entry]);
-    else siblings.push(entry);
+    if (siblings === undefined) this.#byCall.set(entry.callId, entry);
+    else this.#byCall.set(entry.callId, siblings instanceof Kept ? [siblings, entry] : [...siblings, entry]);
     return entry;
   }
 
   /** What is new about a grant is not acknowledged yet. */
-  #reopen(entry: Mutable<JournalEntry>): void {
+  #reopen(entry: Kept): void {
+    if (!entry.acknowledged) return;
     this.#close(entry);
     entry.acknowledged = false;
     this.#open.set(entry.grantId, entry);
   }
 
   /** Takes an entry out of the lists of what is over. */
-  #close(entry: Mutable<JournalEntry>): void {
-    if (this.#acknowledged.delete(entry.grantId)) this.#payload -= payloadOf(entry);
-    this.#submitted.delete(entry.grantId);
+  #close(entry: Kept): void {
+    if (entry.leave() === this.#acknowledged) this.#payload -= payloadOf(entry);
   }
 
-  #forget(entry: Mutable<JournalEntry>): void {
+  #forget(entry: Kept): void {
     this.#close(entry);
     this.#entries.delete(entry.grantId);
-    const left = this.#byCall.get(entry.callId)?.filter((other) => other !== entry) ?? [];
-    if (left.length === 0) this.#byCall.delete(entry.callId);
-    else this.#byCall.set(entry.callId, left);
+    const siblings = this.#byCall.get(entry.callId);
+    if (siblings === undefined || siblings instanceof Kept) this.#byCall.delete(entry.callId);
+    else {
+      const left = siblings.filter((other) => other !== entry);
+      this.#byCall.set(entry.callId, left.length === 1 ? (left[0] as Kept) : left);
+    }
   }
 }
 
-function blank(record: { callId: string; grantId: string; fence: number; at: number }): Mutable<JournalEntry> {
-  return {
-    callId: record.callId,
-    grantId: record.grantId,
-    fence: record.fence,
-    attempt: 0,
-    tool: "",
-    version: "",
-    phase: "granted",
-    refused: false,
-    startedHere: false,
-    startedAt: 0,
-    receipt: null,
-    acknowledged: false,
-    at: record.at,
-  };
-}
+const NONE: readonly JournalEntry[] = [];
 
 function payloadOf(entry: JournalEntry): number {
   const outcome = entry.receipt?.outcome;

@@ -2,26 +2,21 @@
  * A lease as the runner counts it (G3): from when the runner sent the newest answer that the broker is known to have, by the
  * clock that advanced more. So it ends before the broker's own count does, on frozen tabs and jumping clocks too.
  */
-import { type Clock, elapsedMs, type Instant } from "./clock.js";
+import { betweenMs, type Instant } from "./clock.js";
 
 /** One grant's lease. */
 export class Lease {
   #from: Instant;
   constructor(
-    private readonly clock: Clock,
     from: Instant,
     readonly lengthMs: number,
   ) {
     this.#from = from;
   }
 
-  /** What is left, in ms; 0 or less when it is over. */
-  get leftMs(): number {
-    return this.lengthMs - elapsedMs(this.clock, this.#from);
-  }
-
-  get isOver(): boolean {
-    return this.leftMs <= 0;
+  /** What is left at that moment, in ms; 0 or less when it is over. */
+  leftMs(now: Instant): number {
+    return this.lengthMs - betweenMs(this.#from, now);
   }
 
   /** Counts from `sentAt` when that is later than before. */

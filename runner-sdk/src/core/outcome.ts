@@ -1,6 +1,6 @@
 /** What came of a handler, as an outcome that can be journaled and sent: results checked, errors told apart, sizes bounded. */
 import { type AbortCode, Submission } from "./context.js";
-import { sha256Hex } from "./digest.js";
+import type { Sha256 } from "./digest.js";
 import { isToolError, messageOf, NotJsonError, type ToolError, typeNameOf } from "./errors.js";
 import type { Handler } from "./handlers.js";
 import { clipText, toJsonText, utf8Bytes } from "./json.js";
@@ -91,6 +91,7 @@ function detailsOf(details: unknown): readonly OutcomeDetail[] {
 
 /** The receipt of a grant, with the digest of its outcome. */
 export async function receiptOf(
+  sha256: Sha256,
   grant: Pick<Grant, "callId" | "grantId" | "fence" | "attempt">,
   outcome: Outcome,
   times: { readonly startedAtUnixMs: number; readonly finishedAtUnixMs: number },
@@ -100,7 +101,7 @@ export async function receiptOf(
     grantId: grant.grantId,
     fence: grant.fence,
     attempt: grant.attempt,
-    digest: await sha256Hex(outcomeText(outcome)),
+    digest: await sha256(outcomeText(outcome)),
     ...times,
     outcome,
   };

@@ -2,6 +2,7 @@
 import type { Tool } from "../define-tool.js";
 import { type Clock, systemClock } from "./clock.js";
 import type { Authorization, AuthorizeContext } from "./context.js";
+import { type Sha256, sha256Hex } from "./digest.js";
 import { RunnerConfigError } from "./errors.js";
 import type { Journal } from "./journal.js";
 import { createEventLog, type EventLog, type Log } from "./log.js";
@@ -26,7 +27,7 @@ export interface RunnerOptions {
   readonly authorize?: (ctx: AuthorizeContext) => Authorization | Promise<Authorization>;
   /** Calls that run at once, 1–1,024; 16 by default. */
   readonly concurrency?: number;
-  /** Stable id of this runner; by default made from its journal, so that a restart takes over its own session. */
+  /** Stable id of this runner; by default made from its journal, so that a restart takes over its own session, and in a page one for each tab. */
   readonly runnerId?: string;
   /** Facts for operators, such as platform or host; at most 32. They are shown: no secrets. */
   readonly labels?: Readonly<Record<string, string>>;
@@ -50,11 +51,13 @@ export interface ResolvedOptions {
   readonly authorize: RunnerOptions["authorize"];
   readonly concurrency: number;
   readonly runnerId: string | null;
-  readonly instance: InstanceFacts;
+  /** What the runner can say about itself at the moment. */
+  readonly instance: () => InstanceFacts;
   readonly stopGraceMs: number;
   readonly log: EventLog;
   readonly clock: Clock;
   readonly random: () => number;
+  readonly sha256: Sha256;
 }
 
 const ID = /^[a-z][a-z0-9_-]{0,63}$/;
@@ -96,11 +99,12 @@ export function resolveOptions(options: RunnerOptions): ResolvedOptions {
     authorize: options.authorize,
     concurrency,
     runnerId: options.runnerId ?? null,
-    instance: { visibility: "unknown", focused: false, labels: { ...labels } },
+    instance: () => ({ ...(transport.place?.facts() ?? { visibility: "unknown", focused: false }), labels: { ...labels } }),
     stopGraceMs,
     log: createEventLog(options.log),
     clock: options.clock ?? systemClock,
     random: options.random ?? Math.random,
+    sha256: transport.sha256 ?? sha256Hex,
   };
 }
 

@@ -19,6 +19,7 @@ import {
   claimFrame,
   drainFrame,
   helloFrame,
+  instanceStateFrame,
   type OutboundFrame,
   PROTOCOL_VERSIONS,
   protocolFaultFrame,
@@ -64,7 +65,7 @@ export interface SessionOptions {
     readonly subject: string;
     readonly credential: string;
     readonly journalId: string;
-    readonly instance: InstanceFacts;
+    readonly instance: () => InstanceFacts;
   };
   readonly onWelcome: (welcome: Welcome) => void;
   /** The broker drains: it wants its runners to go elsewhere. */
@@ -76,6 +77,8 @@ export interface Session {
   readonly ended: Promise<SessionEnd>;
   /** Changes the standing claim. */
   claim(slots: number): void;
+  /** Tells the broker what the runner is like now, when that is not what it was last told. */
+  tellInstance(): void;
   /** Tells the broker that nothing new is taken. */
   announceDrain(reason: string, deadlineMs: number): void;
   close(code: CloseCode, reason?: string): void;
@@ -89,6 +92,7 @@ export function startSession(options: SessionOptions): Session {
   const session = new RunningSession(options);
   return {
     ended: session.run(),
+    tellInstance: () => session.tellInstance(),
     claim: (slots) => void session.send(claimFrame(slots)),
     announceDrain: (reason, deadlineMs) => void session.send(drainFrame(reason, deadlineMs)),
     close: (code, reason) => options.channel.close(code, reason),
@@ -103,6 +107,7 @@ class RunningSession implements SessionLink {
   #heardAt: Instant;
   #timer: { cancel(): void } | null = null;
   readonly #answers = new AnswerTimes();
+  #told: InstanceFacts | null = null;
 
   constructor(private readonly options: SessionOptions) {
     this.#heardAt = instant(options.clock);
@@ -153,7 +158,8 @@ class RunningSession implements SessionLink {
       await desk.prepareHello();
       const held = desk.held(true);
       this.#answers.record(0, instant(clock));
-      this.send(helloFrame({ ...hello, handlers: handlers.all, slots: desk.slots, held }));
+      this.#told = hello.instance();
+      this.send(helloFrame({ ...hello, instance: this.#told, handlers: handlers.all, slots: desk.slots, held }));
       this.#setTimer(WELCOME_TIMEOUT_MS, () => channel.close(4502, "no welcome came"));
       for await (const frame of channel) {
         this.#heardAt = instant(clock);
@@ -203,7 +209,9 @@ class RunningSession implements SessionLink {
       case "ping":
         // The time before the answer is written, so that the count never begins too late.
         this.#answers.record(message.number, instant(this.options.clock));
-        return desk.answerPing(message.number, message.acknowledged, this);
+        desk.answerPing(message.number, message.acknowledged, this);
+        // A page may lose the focus without an event of its own, as when a frame in it had it.
+        return this.tellInstance();
       case "drain":
         log.info("broker_drains", { reason: message.reason });
         return this.options.onBrokerDrain(message.deadlineMs);
@@ -230,7 +238,17 @@ class RunningSession implements SessionLink {
     this.#timer = null;
     if (welcome.pingIntervalMs > 0) this.#watchSilence(Math.max(1_000, welcome.pingIntervalMs * SILENT_INTERVALS));
     desk.attach(this, held);
+    this.tellInstance();
     this.options.onWelcome(welcome);
+  }
+
+  /** Before the welcome nothing but the hello is said: what changed since is told then. */
+  tellInstance(): void {
+    if (this.#welcome === null || this.#told === null) return;
+    const now = this.options.hello.instance();
+    if (now.visibility === this.#told.visibility && now.focused === this.#told.focused) return;
+    this.#told = now;
+    this.send(instanceStateFrame(now));
   }
 
   #watchSilence(limitMs: number): void {

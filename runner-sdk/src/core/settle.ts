@@ -2,6 +2,7 @@
 import type { Clock } from "./clock.js";
 import type { Settlement } from "./context.js";
 import type { Delivery } from "./delivery.js";
+import type { Sha256 } from "./digest.js";
 import { isToolError, RunnerStoppedError, SubmissionError } from "./errors.js";
 import type { JournalEntry, JournalView } from "./journal.js";
 import type { JournalGate } from "./journal-gate.js";
@@ -16,18 +17,24 @@ import { outcomeOfToolError, RESULT_BYTES_DEFAULT, receiptOf } from "./outcome.j
  * @throws NotJsonError when the result is not JSON.
  */
 export async function settleSubmission(
-  deps: { readonly journal: JournalGate; readonly delivery: Delivery; readonly clock: Clock; readonly settling: Set<string> },
+  deps: {
+    readonly journal: JournalGate;
+    readonly delivery: Delivery;
+    readonly clock: Clock;
+    readonly sha256: Sha256;
+    readonly settling: Set<string>;
+  },
   callId: string,
   settlement: Settlement,
 ): Promise<void> {
-  const { journal, delivery, clock, settling } = deps;
+  const { journal, delivery, clock, sha256, settling } = deps;
   const outcome = outcomeOf(callId, settlement);
   const entry = submittedGrant(journal.view, callId);
   if (settling.has(callId)) throw alreadySettled(callId);
   settling.add(callId);
   try {
     const now = clock.now();
-    const receipt = await receiptOf(entry, outcome, { startedAtUnixMs: entry.startedAt, finishedAtUnixMs: now });
+    const receipt = await receiptOf(sha256, entry, outcome, { startedAtUnixMs: entry.startedAt, finishedAtUnixMs: now });
     if (!(await journal.appendUntilWritten({ kind: "finished", receipt, at: now }))) {
       throw new RunnerStoppedError(`the runner was stopped before the outcome of call ${callId} was journaled`);
     }

@@ -1,4 +1,6 @@
 /** How a runner reaches its broker. */
+import type { Sha256 } from "./digest.js";
+import type { Place } from "./place.js";
 import type { RunnerChannel } from "./wire.js";
 
 /** Makes one channel for each attempt. */
@@ -7,6 +9,10 @@ export interface Transport {
   readonly name: string;
   /** Whether `connect` hands the credential over itself (in `authorization`); otherwise the hello carries it. */
   readonly carriesCredential: boolean;
+  /** The platform's own SHA-256, where it answers at once. */
+  readonly sha256?: Sha256;
+  /** The place that it dials from, where that has something to say, as a page has. */
+  readonly place?: Place;
   /**
    * Makes a channel, or rejects: with a `ConnectError` where the redial rule is known, with anything else for "try again".
    * When the signal aborts it gives up and rejects.

@@ -115,6 +115,10 @@ export function toolDefinitionsFrame(handlers: readonly Handler[]): OutboundFram
   return { frame: { $case: "toolDefinitions", value: { tools } } };
 }
 
+export const instanceStateFrame = (facts: InstanceFacts): OutboundFrame => ({
+  frame: { $case: "instanceState", value: instanceState(facts) },
+});
+
 export const claimFrame = (slots: number): OutboundFrame => ({ frame: { $case: "claim", value: { slots } } });
 
 export const pongFrame = (number: number, held: readonly HeldReport[]): OutboundFrame => ({

@@ -5,6 +5,7 @@ import { createGrpcStreamChannel, createRunnerGatewayClient, type GrpcTarget, pa
 import { ConnectError, messageOf, RunnerConfigError } from "../core/errors.js";
 import type { Transport } from "../core/transport.js";
 import type { RunnerChannel } from "../core/wire.js";
+import { sha256OfNode } from "./sha256.js";
 
 const CONNECT_TIMEOUT_MS = 15_000;
 
@@ -29,6 +30,7 @@ export function connectGrpc(url: string, options: GrpcOptions = {}): Transport {
   return {
     name: "grpc",
     carriesCredential: true,
+    sha256: sha256OfNode,
     connect: ({ credential, signal }) =>
       new Promise<RunnerChannel>((resolve, reject) => {
         if (signal.aborted) return reject(new ConnectError("given up", null));

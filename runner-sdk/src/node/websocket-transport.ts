@@ -1,12 +1,13 @@
 /** Reaches a broker over a WebSocket, with the `ws` package. */
 import type { IncomingMessage } from "node:http";
 import { createWebSocketChannel, SUBPROTOCOLS } from "@toolrunner/proto";
-import { WebSocket } from "ws";
 import { ConnectError, RunnerConfigError } from "../core/errors.js";
 import type { Transport } from "../core/transport.js";
+import { runnerAddress } from "../core/websocket-address.js";
 import type { RunnerChannel } from "../core/wire.js";
+import { BatchingSocket } from "./batching-socket.js";
+import { sha256OfNode } from "./sha256.js";
 
-const RUNNER_PATH = "/v1/runner";
 /** A frame and what WebSocket puts around it; the channel judges the frame itself. */
 const MESSAGE_BYTES_MAX = 4 * 1_048_576;
 
@@ -32,10 +33,11 @@ export function connectWebSocket(url: string, options: WebSocketOptions = {}): T
   return {
     name: `websocket_${encoding}`,
     carriesCredential: true,
+    sha256: sha256OfNode,
     connect: ({ credential, signal }) =>
       new Promise<RunnerChannel>((resolve, reject) => {
         if (signal.aborted) return reject(new ConnectError("given up", null));
-        const socket = new WebSocket(address, [SUBPROTOCOLS[encoding]], {
+        const socket = new BatchingSocket(address, [SUBPROTOCOLS[encoding]], {
           headers: credential === "" ? {} : { authorization: `Bearer ${credential}` },
           perMessageDeflate: false,
           maxPayload: MESSAGE_BYTES_MAX,
@@ -60,21 +62,6 @@ export function connectWebSocket(url: string, options: WebSocketOptions = {}): T
         });
       }),
   };
-}
-
-function runnerAddress(url: string): URL {
-  const address = URL.canParse(url) ? new URL(url) : null;
-  const scheme = address === null ? undefined : { "ws:": "ws:", "wss:": "wss:", "http:": "ws:", "https:": "wss:" }[address.protocol];
-  if (address === null || scheme === undefined) {
-    throw new RunnerConfigError("options_invalid", "not a WebSocket address: give ws://host:port or wss://host:port");
-  }
-  if (address.username !== "" || address.password !== "") {
-    throw new RunnerConfigError("options_invalid", "no credentials in the address: give the runner's key as `token`");
-  }
-  address.protocol = scheme;
-  address.hash = "";
-  if (address.pathname === "/") address.pathname = RUNNER_PATH;
-  return address;
 }
 
 const CLOSE_CODE_OF_STATUS: Readonly<Record<number, number>> = { 401: 4401, 403: 4403, 413: 4413, 426: 4426, 429: 4429 };

@@ -4,7 +4,16 @@
  * Invariants: changes nothing on the page; leaves out what a person cannot see, and every value of a form field; headings, links,
  * lists and table cells keep a mark; bounded in text, nodes and depth, and says so.
  */
-import type { PageDocument, PageNode, PageStyle } from "./page-dom.js";
+import {
+  attributeOfNode as attribute,
+  bodyInFrame,
+  nameOfNode,
+  type PageDocument,
+  type PageNode,
+  type PageStyle,
+  shownInNode,
+  typeOfNode,
+} from "./page-dom.js";
 
 /** Characters of a page that are read. */
 export const PAGE_CHARACTERS = 1_000_000;
@@ -23,7 +32,6 @@ const LEFT_OUT = new Set([
   "HEAD",
   "SVG",
   "CANVAS",
-  "IFRAME",
   "OBJECT",
   "AUDIO",
   "VIDEO",
@@ -83,15 +91,15 @@ class PageReader {
     this.#nodes += 1;
     if (this.#nodes > PAGE_NODES || around.depth > PAGE_DEPTH || this.#characters > PAGE_CHARACTERS) {
       this.isCut = true;
-    } else if (node.nodeType === TEXT) {
+    } else if (typeOfNode(node) === TEXT) {
       if (around.isShown) this.#write(around.isPreformatted ? (node.nodeValue ?? "") : (node.nodeValue ?? "").replace(/\s+/g, " "));
-    } else if (node.nodeType === ELEMENT) {
+    } else if (typeOfNode(node) === ELEMENT) {
       this.#readElement(node, around);
     }
   }
 
   #readElement(element: PageNode, around: Surroundings): void {
-    const tag = (element.tagName ?? "").toUpperCase();
+    const tag = nameOfNode(element);
     if (LEFT_OUT.has(tag) || attribute(element, "hidden") !== null) return;
     const style = this.#styleOf(element);
     if (style !== undefined && (style.display === "none" || style.opacity === "0")) return;
@@ -104,6 +112,7 @@ class PageReader {
     else if (tag === "HR") this.#write("\n---\n");
     else if (tag === "IMG") this.#readImage(element, inside.isShown);
     else if (tag === "INPUT") this.#readButton(element, inside.isShown);
+    else if (tag === "IFRAME") this.#readFrame(element, inside);
     else if (tag === "A") this.#readLink(element, inside);
     else if (BLOCKS.has(tag)) this.#readBlock(element, tag, inside);
     else {
@@ -136,6 +145,14 @@ class PageReader {
     else this.#write(`[${content.trim()}](${target})`);
   }
 
+  #readFrame(element: PageNode, inside: Surroundings): void {
+    const body = inside.isShown ? bodyInFrame(element) : null;
+    if (body === null) return;
+    this.#write("\n\n");
+    this.read(body, inside);
+    this.#write("\n\n");
+  }
+
   #readImage(element: PageNode, isShown: boolean): void {
     const description = attribute(element, "alt") ?? "";
     if (isShown && description !== "") this.#write(`[image: ${description}]`);
@@ -149,11 +166,9 @@ class PageReader {
 
   #readChildren(element: PageNode, inside: Surroundings, tag: string): void {
     const isClosed = tag === "DETAILS" && attribute(element, "open") === null;
-    const assigned = tag === "SLOT" ? (element.assignedNodes?.() ?? []) : [];
-    const children = assigned.length > 0 ? assigned : (element.shadowRoot ?? element).childNodes;
-    for (const child of Array.from(children)) {
+    for (const child of shownInNode(element)) {
       if (this.isCut) return;
-      if (isClosed && (child.tagName ?? "").toUpperCase() !== "SUMMARY") continue;
+      if (isClosed && !isSummary(child)) continue;
       this.read(child, inside);
     }
   }
@@ -179,6 +194,6 @@ class PageReader {
   }
 }
 
-function attribute(element: PageNode, name: string): string | null {
-  return element.getAttribute?.(name) ?? null;
+function isSummary(node: PageNode): boolean {
+  return typeOfNode(node) === ELEMENT && nameOfNode(node) === "SUMMARY";
 }

@@ -2,7 +2,7 @@ import { createRunner, type ToolContext, type Transport } from "@toolrunner/runn
 import { describe, expect, it } from "vitest";
 import type { PageDocument, PageNode, PageStyle } from "./page-dom.js";
 import { PAGE_NODES, pageText } from "./page-text.js";
-import { pageTools, type ReadPageResult, readPage } from "./page-tools.js";
+import { pageTools, type ReadPageResult, readPage, readPageTool } from "./page-tools.js";
 
 type Attributes = Readonly<Record<string, string>>;
 interface Element extends PageNode {
@@ -177,13 +177,13 @@ describe("read_page (B1)", () => {
 
   it("is a read-only tool that a runner takes", () => {
     const transport: Transport = { name: "none", carriesCredential: false, connect: () => Promise.reject(new Error("no broker here")) };
-    const runner = createRunner({ transport, binding: "tab", subject: "user_1", tools: pageTools(page("x")) });
+    const runner = createRunner({ transport, binding: "tab", subject: "user_1", tools: [readPageTool(page("x"))] });
     expect(runner.handlers).toEqual([{ tool: "read_page", version: "1", idempotent: true, cancellable: true, readOnly: true }]);
   });
 
   it("reads the page as it is at the call, from the offset of the call, and refuses a wrong one", async () => {
     let shown = page(el("h2", {}, "Hi"));
-    const [readPageTool] = pageTools({
+    const tool = readPageTool({
       get title() {
         return shown.title;
       },
@@ -193,7 +193,7 @@ describe("read_page (B1)", () => {
       baseURI: shown.baseURI,
       defaultView: null,
     });
-    const run = async (args: unknown) => readPageTool?.run(args, {} as ToolContext);
+    const run = async (args: unknown) => tool.run(args, {} as ToolContext);
     expect(await run({})).toMatchObject({ text: "## Hi" });
     shown = page("changed");
     expect(await run({ offset: 2 })).toMatchObject({ text: "anged" });
@@ -202,7 +202,7 @@ describe("read_page (B1)", () => {
   });
 
   it("refuses a byte budget out of bounds", () => {
-    expect(() => pageTools(page(), { maxResultContextBytes: 1_023 })).toThrow(RangeError);
-    expect(() => pageTools(page(), { maxResultContextBytes: 32_769 })).toThrow(RangeError);
+    expect(() => readPageTool(page(), { maxResultContextBytes: 1_023 })).toThrow(RangeError);
+    expect(() => readPageTool(page(), { maxResultContextBytes: 32_769 })).toThrow(RangeError);
   });
 });

@@ -28,13 +28,20 @@ const layer = (folder: string, local: readonly string[], workspace: readonly str
 /** The folders of the broker that never import one another. */
 export const BROKER_PARTS = ["ledger", "bus", "gateway", "catalog", "access", "diagnostics", "call-index"] as const;
 
+/** The parts that may keep an SQLite file. */
+const WITH_SQLITE: readonly string[] = ["ledger", "catalog", "call-index"];
+const SQLITE = "broker/src/sqlite/";
+
 /** Every source folder of the repository. */
 export const LAYERS: readonly Layer[] = [
   layer("proto/", ["proto/"], []),
   layer("broker/", ["broker/"], ["@toolrunner/proto", "@toolrunner/proto/services"]),
   layer(DOMAIN, [DOMAIN], [], []),
   layer("broker/src/wire/", ["broker/src/wire/", DOMAIN], ["@toolrunner/proto"], ["node:"]),
-  ...BROKER_PARTS.filter((part) => part !== "gateway").map((part) => layer(`broker/src/${part}/`, [`broker/src/${part}/`, DOMAIN], [])),
+  ...BROKER_PARTS.filter((part) => part !== "gateway").map((part) =>
+    layer(`broker/src/${part}/`, [`broker/src/${part}/`, DOMAIN, ...(WITH_SQLITE.includes(part) ? [SQLITE] : [])], []),
+  ),
+  layer(SQLITE, [SQLITE], []),
   layer("broker/src/gateway/", ["broker/src/gateway/", DOMAIN, OPERATIONS], ["@toolrunner/proto", "@toolrunner/proto/services"]),
   layer("runner-sdk/", ["runner-sdk/"], ["@toolrunner/proto", "@toolrunner/proto/services"]),
   layer("agent-sdk/", ["agent-sdk/"], ["@toolrunner/proto", "@toolrunner/proto/services"]),
@@ -45,6 +52,12 @@ export const LAYERS: readonly Layer[] = [
   ),
   layer("runners/desktop/", ["runners/desktop/"], ["@toolrunner/runner-sdk", "@toolrunner/runner-sdk/node", "@toolrunner/runner-backend"]),
   layer("runners/browser/", ["runners/browser/"], ["@toolrunner/runner-sdk", "@toolrunner/runner-sdk/browser"]),
+  // What a product would write: it uses the packages by their names.
+  layer(
+    "runners/browser/demo/",
+    ["runners/browser/demo/"],
+    ["@toolrunner/runner-sdk", "@toolrunner/runner-sdk/browser", "@toolrunner/runner-browser", "@toolrunner/runner-browser/vite"],
+  ),
   layer(
     "cli/",
     ["cli/"],
@@ -59,10 +72,20 @@ export const LAYERS: readonly Layer[] = [
   ),
   layer("test/", ["test/", "scripts/", "cli/bin/"], ["*"]),
   layer("bench/", ["bench/"], ["*"]),
+  // What goes into the image runs there without any package; the shop is what a product would write.
+  layer("deploy/", ["deploy/"], [], ["node:"]),
+  layer("deploy/shop/", ["deploy/shop/"], ["@toolrunner/runner-sdk"], []),
   // Job scripts run before anything is installed or built, but for the test of them and what writes documents from built tables.
   layer(
     "scripts/",
-    ["scripts/", "broker/dist/internal.js", "broker/dist/domain/limits.js", "broker/dist/wire/figures.js", "proto/dist/index.js"],
+    [
+      "scripts/",
+      "broker/dist/internal.js",
+      "broker/dist/diagnostics/definitions.js",
+      "broker/dist/domain/limits.js",
+      "broker/dist/wire/figures.js",
+      "proto/dist/index.js",
+    ],
     [],
     ["node:"],
   ),
@@ -80,7 +103,13 @@ export const MAY_NAME_GENERATED = [
 ];
 
 /** Entries that must run in a browser, and the npm packages that may be part of them. */
-export const BROWSER_ENTRIES = ["runner-sdk/src/index.ts", "agent-sdk/src/index.ts", "proto/src/index.ts"] as const;
+export const BROWSER_ENTRIES = [
+  "runner-sdk/src/index.ts",
+  "runner-sdk/src/browser.ts",
+  "runners/browser/src/index.ts",
+  "agent-sdk/src/index.ts",
+  "proto/src/index.ts",
+] as const;
 export const BROWSER_SAFE = new Set(["@bufbuild/protobuf", "eventsource-parser"]);
 
 /** Longest file, in lines, generated ones aside. */

@@ -108,7 +108,8 @@ export function splitSpecifier(specifier: string): { readonly name: string; read
 /** The path that a relative specifier means, with the extension of its source where there is one. */
 export function relativeTarget(tree: SourceTree, from: string, specifier: string): string {
   const parts = from.split("/").slice(0, -1);
-  for (const part of specifier.split("/")) {
+  // What follows a question mark says how a bundler is to take the file.
+  for (const part of specifier.replace(/\?.*$/, "").split("/")) {
     if (part === "..") parts.pop();
     else if (part !== ".") parts.push(part);
   }

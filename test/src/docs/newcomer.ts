@@ -6,8 +6,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { eventually } from "../kit/eventually.js";
 import { ROOT } from "./markdown.js";
 
@@ -59,10 +58,13 @@ export async function expectFreePorts(ports: readonly number[]): Promise<void> {
 
 /** Makes the folder. The packages are there as `npm install` would leave them, whatever state the clone's own links are in. */
 export async function arrive(): Promise<Newcomer> {
-  const folder = await mkdtemp(join(tmpdir(), "toolrunner-readme-"));
+  // In the clone, as the README says: what serves pages serves files of the project that it is in, and no others.
+  await mkdir(join(ROOT, ".cache"), { recursive: true });
+  const folder = await mkdtemp(join(ROOT, ".cache", "readme-"));
   await mkdir(join(folder, "node_modules", ".bin"), { recursive: true });
   await symlink(join(ROOT, "node_modules", "@toolrunner"), join(folder, "node_modules", "@toolrunner"));
   await symlink(join(ROOT, "cli", "bin", "toolrunner.js"), join(folder, "node_modules", ".bin", "toolrunner"));
+  await symlink(join(ROOT, "node_modules", "vite", "bin", "vite.js"), join(folder, "node_modules", ".bin", "vite"));
   const terminals: Terminal[] = [];
 
   function launch(commands: string, environment: Readonly<Record<string, string>>): ChildProcess {
@@ -116,7 +118,10 @@ export async function arrive(): Promise<Newcomer> {
 
   return {
     folder,
-    write: (name, text) => writeFile(join(folder, name), text),
+    async write(name, text) {
+      await mkdir(dirname(join(folder, name)), { recursive: true });
+      await writeFile(join(folder, name), text);
+    },
     async run(commands, environment = {}) {
       const child = launch(commands, environment);
       let [stdout, stderr] = ["", ""];

@@ -55,5 +55,7 @@ export const REQUIREMENTS: readonly Requirement[] = [
   files("B1", "A dead broker's calls are taken over within 10 s.", "brokers"),
   files("B3", "Wake-ups are not lost for good across brokers.", "brokers"),
   files("I9", "After a process died its open calls are driven within 10 s.", "brokers"),
+  files("D5", "Metrics for Prometheus behind diagnostics:read, each fact counted once over all brokers.", "metrics"),
+  files("R5", "Each tab has a runner id of its own; the one in front is called, and another takes over when it closes.", "browser"),
   files("R2", "A journal file protects a finished result across a kill.", "brokers"),
 ];

@@ -1,7 +1,7 @@
 /** What the ledger does when servers are of the wrong kind, away, or hold what nobody should have written. */
 import { randomUUID } from "node:crypto";
 import { connect, headers } from "@nats-io/transport-node";
-import { LedgerError, type StoredEntry } from "@toolrunner/broker/internal";
+import { LedgerError, type TailedEntry } from "@toolrunner/broker/internal";
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { eventually } from "../kit/eventually.js";
 import { type NatsServer, startNatsServer } from "../kit/nats-server.js";
@@ -129,7 +129,7 @@ describe("a ledger on one nats-server", { timeout: 40_000 }, () => {
     const valid = ["first", "second"];
     expect((await collect(ledger.read(callId))).map(({ data }) => data)).toEqual(valid);
     expect((await collect(ledger.read(callId, first))).map(({ data }) => data)).toEqual(valid);
-    const seen: StoredEntry[] = [];
+    const seen: TailedEntry[] = [];
     const abort = new AbortController();
     for await (const stored of ledger.tail(first, abort.signal)) {
       seen.push(stored);

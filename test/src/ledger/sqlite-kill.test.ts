@@ -101,7 +101,7 @@ async function expectAllThere(ledger: Ledger, acknowledged: readonly Acknowledge
       continue;
     }
     all.add(entry.callId);
-    if (entry.data.endsWith("settles")) settled.add(entry.callId);
+    if (entry.data?.endsWith("settles") === true) settled.add(entry.callId);
   }
   for (const { callId, entryId, version } of acknowledged) expect(stored.get(entryId), entryId).toMatchObject({ callId, version });
   const named = new Set<string>();

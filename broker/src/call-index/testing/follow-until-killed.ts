@@ -3,6 +3,8 @@ import { createCallIndex } from "../call-index.js";
 import { generatedLedger } from "./generated-ledger.js";
 
 const [file = "", calls = "0"] = process.argv.slice(2);
+// Nobody reads on once the kill is under way.
+process.stdout.on("error", () => undefined);
 const say = (event: string): void => void process.stdout.write(`${event}\n`);
 const index = createCallIndex({
   ledger: generatedLedger(Number(calls)),

@@ -50,9 +50,9 @@ export class Scene {
     this.ledger = createMemoryLedger({ store });
   }
 
-  async append(callId: string, data: string): Promise<Version> {
+  async append(callId: string, data: string, note?: string): Promise<Version> {
     const expected = this.store.entriesOfCall.get(callId)?.at(-1)?.version ?? 0;
-    const outcome = await this.ledger.append(callId, expected, { entryId: randomUUID(), data, mark: "none" });
+    const outcome = await this.ledger.append(callId, expected, { entryId: randomUUID(), data, mark: "none", note });
     if (outcome.kind !== "appended") {
       throw new Error(`the test's append was a ${outcome.kind}`);
     }

@@ -1,10 +1,10 @@
 import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import Database from "better-sqlite3";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Bus, Registry, RegistryChange } from "../../domain/ports/bus.js";
 import type { CatalogStore } from "../../domain/ports/catalog-store.js";
+import { openSqlite } from "../../sqlite/open-sqlite.js";
 import { describeCatalogStore } from "../testing/describe-catalog-store.js";
 import { createKvCatalogStore } from "./kv-catalog-store.js";
 import { createMemoryCatalogStore } from "./memory-catalog-store.js";
@@ -50,7 +50,7 @@ describe("the SQLite catalog store", () => {
   });
 
   it("refuses a file of a newer layout", () => {
-    const database = new Database(join(directory, "catalog.db"));
+    const database = openSqlite(join(directory, "catalog.db"));
     database.pragma("user_version = 2");
     database.close();
     expect(() => createSqliteCatalogStore({ directory })).toThrow(/newer version/);
@@ -59,7 +59,7 @@ describe("the SQLite catalog store", () => {
   it("writes with synchronous=FULL and a write-ahead log", async () => {
     const store = createSqliteCatalogStore({ directory });
     await store.put("a/b", "1", 0);
-    const reader = new Database(join(directory, "catalog.db"), { readonly: true });
+    const reader = openSqlite(join(directory, "catalog.db"), { readonly: true });
     expect(reader.pragma("journal_mode", { simple: true })).toBe("wal");
     expect(reader.prepare("SELECT value FROM documents WHERE path = 'a/b'").pluck().get()).toBe("1");
     reader.close();

@@ -8,9 +8,10 @@
  */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import Database from "better-sqlite3";
+import type Database from "better-sqlite3";
 import { type CatalogDocument, type CatalogStore, CatalogStoreError } from "../../domain/ports/catalog-store.js";
 import type { Log } from "../../domain/ports/log.js";
+import { openSqlite } from "../../sqlite/open-sqlite.js";
 import { createChangeListeners } from "./change-listeners.js";
 import { checkPath, checkPrefix, checkValue } from "./document-rules.js";
 
@@ -35,6 +36,7 @@ export function createSqliteCatalogStore(options: SqliteCatalogStoreOptions): Ca
   );
   const insert = database.prepare<[string, string]>("INSERT INTO documents (path, value) VALUES (?, ?)");
   const remove = database.prepare<[string]>("DELETE FROM documents WHERE path = ?");
+  const ping = database.prepare("SELECT 1");
 
   const replace = database.transaction((path: string, value: string, expected: number) => {
     const current = select.get(path);
@@ -83,7 +85,7 @@ export function createSqliteCatalogStore(options: SqliteCatalogStoreOptions): Ca
     },
     watch: (listener) => listeners.add(listener),
     async check() {
-      use(() => database.prepare("SELECT 1").get());
+      use(() => ping.get());
     },
     async close() {
       listeners.clear();
@@ -96,7 +98,7 @@ function open(directory: string, file: string): Database.Database {
   let database: Database.Database | undefined;
   try {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
-    database = new Database(file, { timeout: 2_000 });
+    database = openSqlite(file, { timeout: 2_000 });
     database.pragma("journal_mode = WAL");
     database.pragma("synchronous = FULL");
     const layout = Number(database.pragma("user_version", { simple: true }));

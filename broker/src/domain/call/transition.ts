@@ -172,8 +172,15 @@ class Step {
   }
 
   private grant(record: CallRecord, facts: GrantFacts): Moved {
+    const { holder } = facts;
     const grant: Grant = {
-      ...facts.holder,
+      runnerId: holder.runnerId,
+      sessionEpoch: holder.sessionEpoch,
+      journalId: holder.journalId,
+      brokerId: holder.brokerId,
+      handlerReadOnly: holder.handlerReadOnly,
+      handlerIdempotent: holder.handlerIdempotent,
+      handlerCancellable: holder.handlerCancellable,
       grantId: this.entry.entryId,
       fence: this.entry.version,
       attempt: facts.attempt,
@@ -183,13 +190,15 @@ class Step {
     this.effects.push({ kind: "send_grant", grant });
     return {
       kind: "running",
-      record: this.advance({
+      record: {
         ...record,
+        version: this.entry.version,
+        eventSeq: this.seq,
         attempts: facts.attempt,
         newestGrant: grant,
-        grantIds: [...record.grantIds, grant.grantId].slice(-GRANTS_REMEMBERED),
+        grantIds: [...record.grantIds.slice(1 - GRANTS_REMEMBERED), grant.grantId],
         startedAtMs: null,
-      }),
+      },
       grant,
       cancel: null,
     };

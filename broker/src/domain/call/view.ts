@@ -12,7 +12,7 @@ export interface ViewOptions {
   /** What a queued call waits for, where its driver knows better than the log. */
   readonly waitingFor?: WaitingFor | null;
   /** The text of a result or handle that is stored as a blob; needed when there is one. */
-  readonly blobText?: string;
+  readonly blobText?: string | undefined;
   /** Text for the model where there is no result. */
   readonly modelText: (code: string, message: string) => string;
 }

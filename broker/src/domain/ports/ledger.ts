@@ -20,6 +20,8 @@ export interface NewEntry {
   /** The encoded entry. Opaque to the ledger. At most {@link ENTRY_BYTES_MAX} bytes of UTF-8. */
   readonly data: string;
   readonly mark: IndexMark;
+  /** A line of its writer's that a tail gives back without the data; at most {@link NOTE_UNITS_MAX} long. Default: none. */
+  readonly note?: string | undefined;
 }
 
 export interface StoredEntry {
@@ -29,6 +31,18 @@ export interface StoredEntry {
   readonly previous: Version;
   readonly entryId: string;
   readonly data: string;
+}
+
+/** An entry as a tail gives it: with its note, or with its data where it has none. Both may be there. */
+export interface TailedEntry {
+  readonly callId: string;
+  readonly version: Version;
+  /** The version that its writer expected to be the call's last. */
+  readonly previous: Version;
+  readonly entryId: string;
+  readonly note: string | undefined;
+  /** Undefined only where there is a note. */
+  readonly data: string | undefined;
 }
 
 export type AppendOutcome =
@@ -51,6 +65,9 @@ export interface LedgerDescription {
 /** Largest encoded entry: a 1 MiB NATS message less 16 KiB for subject and headers. */
 export const ENTRY_BYTES_MAX = 1_048_576 - 16_384;
 
+/** Longest note, in UTF-16 code units: it travels in a header, which shares 16 KiB with the subject. */
+export const NOTE_UNITS_MAX = 2_048;
+
 /** Values above this are stored as blobs beside the entries. */
 export const INLINE_VALUE_BYTES_MAX = 262_144;
 
@@ -65,8 +82,16 @@ export interface Ledger {
   append(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome>;
   /** The call's entries in order, from the first whose version is at least `from` (default: all). Skips and reports forks. */
   read(callId: string, from?: Version): AsyncIterable<StoredEntry>;
-  /** Entries of all calls in version order, from version `from` on, then new ones as they come, until `signal` aborts (then it ends quietly). */
-  tail(from: Version, signal: AbortSignal): AsyncIterable<StoredEntry>;
+  /**
+   * Entries of all calls in version order, from version `from` on, then new ones as they come, until `signal` aborts (then it ends quietly).
+   * Those of other brokers may come seconds late, unless somebody asks for `latest`.
+   */
+  tail(from: Version, signal: AbortSignal): AsyncIterable<TailedEntry>;
+  /**
+   * The newest version, as known now by whoever decides it: no entry that was acknowledged before has a higher one, whichever broker wrote it.
+   * Tails bring the entries up to there without delay. Stays pending while the ledger is away.
+   */
+  latest(): Promise<Version>;
   /** Calls that are not settled: may name a settled one, never misses an open one. */
   openCalls(): AsyncIterable<OpenCall>;
   /** Resolves when the ledger answered just now; rejects with `unreachable` otherwise. */

@@ -9,6 +9,7 @@ import { Metadata, type ServerErrorResponse, type ServiceDefinition, type Servic
 import { BrokerError } from "../../domain/broker-error.js";
 import type { AgentPrincipal, Authenticator } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
+import type { RequestMeter } from "../../domain/ports/meter.js";
 import type { AgentApi } from "../shared/agent-api.js";
 import { authenticateAgent } from "../shared/credentials.js";
 import { describeUnexpected, type Fault, faultFrom } from "../shared/fault.js";
@@ -21,6 +22,7 @@ export interface RpcParts {
   readonly waits: Waits;
   readonly authenticator: Authenticator;
   readonly log: Log;
+  readonly meter?: RequestMeter | undefined;
   readonly nextRequestId: () => string;
 }
 
@@ -103,20 +105,23 @@ export function refusal(
   error: unknown,
 ): { readonly fault: Fault; readonly error: ServiceError } {
   const fault = faultFrom(error);
+  parts.meter?.requestRefused("grpc", fault.code);
   if (fault.unexpected !== undefined) {
     parts.log.error("grpc_request_failed", { request_id: requestId, method, ...describeUnexpected(fault.unexpected) });
   }
   return { fault, error: serviceErrorOf(fault, requestId) };
 }
 
-/** One line for each finished call: ids, method, status, duration. */
+/** One line, and one observation, for each finished call: ids, method, status, duration. */
 export function logRpc(parts: RpcParts, method: string, requestId: string, started: number, code: status): void {
+  const durationMs = performance.now() - started;
+  parts.meter?.grpcRequest(method, status[code] ?? String(code), durationMs);
   const level = code === status.OK ? "debug" : code === status.INTERNAL || code === status.UNAVAILABLE ? "warn" : "info";
   parts.log[level]("grpc_request", {
     request_id: requestId,
     method,
     status: status[code] ?? String(code),
-    duration_ms: Math.round((performance.now() - started) * 1_000) / 1_000,
+    duration_ms: Math.round(durationMs * 1_000) / 1_000,
   });
 }
 

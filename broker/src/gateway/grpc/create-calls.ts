@@ -26,8 +26,23 @@ const PRINCIPAL_FRESH_MS = 1_000;
 type Stream = ServerDuplexStream<CreateCallsRequest, CreateCallsResponse>;
 
 /** A caller whose wait can also be cut short. */
-interface Place extends Caller {
-  cut(): void;
+class Place implements Caller {
+  #listener: (() => void) | undefined;
+  #isCut = false;
+
+  onGone(listener: () => void): () => void {
+    // A place may be cut before its wait begins: the wait is then over at once.
+    if (this.#isCut) listener();
+    this.#listener = listener;
+    return () => {
+      this.#listener = undefined;
+    };
+  }
+
+  cut(): void {
+    this.#isCut = true;
+    this.#listener?.();
+  }
 }
 
 /** Makes the handler. */
@@ -71,7 +86,7 @@ async function serve(parts: RpcParts, stream: Stream, times: StreamTimes): Promi
     const requestId = parts.nextRequestId();
     const begun = performance.now();
     try {
-      const principal = await principalNow();
+      const principal = principalNow.fresh() ?? (await principalNow.check());
       const { call } = request;
       if (call === undefined) throw new BrokerError("body_invalid", "The request names no call.");
       const view = await parts.api.createCall(principal, createCallBody(call), {
@@ -88,7 +103,7 @@ async function serve(parts: RpcParts, stream: Stream, times: StreamTimes): Promi
   }
 
   async function take(request: CreateCallsRequest): Promise<void> {
-    const mine = createPlace();
+    const mine = new Place();
     places.add(mine);
     if (places.size >= IN_FLIGHT_MAX) {
       stream.pause();
@@ -125,7 +140,7 @@ async function serve(parts: RpcParts, stream: Stream, times: StreamTimes): Promi
   stream.on("cancelled", () => finish());
   stream.on("error", () => finish());
   try {
-    requireScope(await principalNow(), "createCall");
+    requireScope(await principalNow.check(), "createCall");
   } catch (error) {
     finish(error);
     return;
@@ -149,33 +164,26 @@ async function serve(parts: RpcParts, stream: Stream, times: StreamTimes): Promi
 }
 
 /** The key's principal, checked anew when the last check is too old; at most one check at a time. */
-function createPrincipalCheck(parts: RpcParts, stream: Stream): () => Promise<AgentPrincipal> {
-  let checked: { readonly principal: AgentPrincipal; readonly at: number } | undefined;
-  let checking: Promise<AgentPrincipal> | undefined;
-  return async () => {
-    if (checked !== undefined && performance.now() - checked.at < PRINCIPAL_FRESH_MS) return checked.principal;
-    checking ??= principalOf(parts, stream).finally(() => {
-      checking = undefined;
-    });
-    const principal = await checking;
-    checked = { principal, at: performance.now() };
-    return principal;
-  };
+interface PrincipalNow {
+  /** Undefined: the last check is too old. */
+  fresh(): AgentPrincipal | undefined;
+  check(): Promise<AgentPrincipal>;
 }
 
-function createPlace(): Place {
-  const listeners = new Set<() => void>();
-  let cut = false;
+function createPrincipalCheck(parts: RpcParts, stream: Stream): PrincipalNow {
+  let checked: { readonly principal: AgentPrincipal; readonly at: number } | undefined;
+  let checking: Promise<AgentPrincipal> | undefined;
   return {
-    onGone(listener) {
-      // A place may be cut before its wait begins: the wait is then over at once.
-      if (cut) listener();
-      listeners.add(listener);
-      return () => listeners.delete(listener);
+    fresh() {
+      return checked !== undefined && performance.now() - checked.at < PRINCIPAL_FRESH_MS ? checked.principal : undefined;
     },
-    cut() {
-      cut = true;
-      for (const listener of listeners) listener();
+    async check() {
+      checking ??= principalOf(parts, stream).finally(() => {
+        checking = undefined;
+      });
+      const principal = await checking;
+      checked = { principal, at: performance.now() };
+      return principal;
     },
   };
 }

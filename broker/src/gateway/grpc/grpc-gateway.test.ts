@@ -281,11 +281,11 @@ describe("creations over one stream", () => {
     const many = IN_FLIGHT_MAX + 50;
     for (let number = 1; number <= many; number += 1) stream.write({ number, call: { ...refund, waitSeconds: 60 } });
     await expect.poll(() => grpc.operations.callIds.length, { timeout: 10_000 }).toBe(many);
-    await expect.poll(() => answers.length).toBe(many - IN_FLIGHT_MAX + 1);
+    await expect.poll(() => answers.length, { timeout: 10_000 }).toBe(many - IN_FLIGHT_MAX + 1);
     expect(answers.every(({ answer }) => answer?.$case === "call" && answer.value.state === "queued")).toBe(true);
     expect(answers.map(({ number }) => number)).toEqual(Array.from({ length: answers.length }, (_, index) => index + 1));
     for (const id of grpc.operations.callIds) grpc.operations.settle(id, 1);
-    await expect.poll(() => answers.length).toBe(many);
+    await expect.poll(() => answers.length, { timeout: 10_000 }).toBe(many);
     stream.end();
     await once(stream, "end");
   });

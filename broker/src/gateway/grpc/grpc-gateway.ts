@@ -16,6 +16,7 @@ import { callsService, catalogService, diagnosticsService, reflectionPackage, ru
 import { BODY_BYTES_MAX } from "../../domain/limits.js";
 import type { Authenticator } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
+import type { RequestMeter } from "../../domain/ports/meter.js";
 import { type AgentOperations, createAgentApi } from "../shared/agent-api.js";
 import type { HealthSource } from "../shared/health.js";
 import { createRequestIds } from "../shared/request-ids.js";
@@ -57,6 +58,8 @@ export interface GrpcGatewayOptions {
   readonly health: HealthSource;
   readonly limits?: Partial<GrpcLimits>;
   readonly log: Log;
+  /** Told of each request of agents and each refusal. Default: nobody. */
+  readonly meter?: RequestMeter | undefined;
 }
 
 /** The running gRPC interface. */
@@ -79,6 +82,7 @@ export function createGrpcGateway(options: GrpcGatewayOptions): GrpcGateway {
     waits,
     authenticator,
     log,
+    meter: options.meter,
     nextRequestId: createRequestIds(),
   };
   const server = new GrpcServer({

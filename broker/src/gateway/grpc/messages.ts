@@ -18,22 +18,23 @@ export function jsonIn(text: string | undefined, field: string, path: string): J
 
 /** The body of `POST /v1/calls`, unchecked. */
 export function createCallBody(request: CreateCallRequest): object {
+  // In the order of their names, which is that of the request's hash.
   return {
-    toolset: needed(request.toolset),
-    tool: needed(request.tool),
-    arguments: jsonIn(needed(request.argumentsJson), "arguments_json", "/arguments"),
-    toolset_version: request.toolsetVersion,
     agent: request.agent,
-    release: request.release,
-    subject: request.subject,
-    session: request.session,
+    arguments: jsonIn(needed(request.argumentsJson), "arguments_json", "/arguments"),
+    audience: request.audience,
     idempotency_key: request.idempotencyKey,
-    timeout_seconds: request.timeoutSeconds,
-    wait_seconds: request.waitSeconds,
+    max_attempts: request.maxAttempts,
     ordering_key: request.orderingKey,
     priority: request.priority,
-    max_attempts: request.maxAttempts,
-    audience: request.audience,
+    release: request.release,
+    session: request.session,
+    subject: request.subject,
+    timeout_seconds: request.timeoutSeconds,
+    tool: needed(request.tool),
+    toolset: needed(request.toolset),
+    toolset_version: request.toolsetVersion,
+    wait_seconds: request.waitSeconds,
   };
 }
 

@@ -10,6 +10,7 @@ import type { ChannelLimits, CloseCode } from "@toolrunner/proto";
 import { createGrpcStreamChannel, endServerStream } from "@toolrunner/proto/services";
 import type { Authenticator } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
+import type { SessionMeter } from "../../domain/ports/meter.js";
 import type { RunnerSessions } from "../../wire/operations.js";
 import { describeUnexpected, type Fault, faultFrom } from "../shared/fault.js";
 import { createLiveSessions } from "../shared/live-sessions.js";
@@ -22,6 +23,8 @@ export interface RunnerGatewayOptions {
   readonly sessions: RunnerSessions;
   readonly authenticator: Authenticator;
   readonly log: Log;
+  /** Told of refused streams. Default: nobody. */
+  readonly meter?: SessionMeter | undefined;
   /** Bounds of every channel; for each its own default. */
   readonly limits?: ChannelLimits | undefined;
 }
@@ -50,6 +53,7 @@ export function createRunnerGateway(options: RunnerGatewayOptions): RunnerGatewa
 
   function refuse(stream: SessionStream, error: unknown): void {
     const fault = faultFrom(error);
+    options.meter?.sessionRefused(fault.code);
     if (fault.unexpected === undefined) log.info("runner_stream_refused", { code: fault.code });
     else log.error("runner_stream_failed", describeUnexpected(fault.unexpected));
     endServerStream(stream, closeCodeOf(fault), fault.message);

@@ -1,6 +1,7 @@
 /** Back-pressure of streams that the broker writes. */
 
 import type { EventEmitter } from "node:events";
+import type { WaitSignal } from "../../wire/operations.js";
 
 /** Durations of a stream. */
 export interface StreamTimes {
@@ -9,7 +10,7 @@ export interface StreamTimes {
 }
 
 /** Waits until `stream` takes more. False when it took nothing for `stallMs`, or `signal` aborted. */
-export function drained(stream: EventEmitter, signal: AbortSignal, stallMs: number): Promise<boolean> {
+export function drained(stream: EventEmitter, signal: WaitSignal, stallMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const settle = (result: boolean) => () => {
       clearTimeout(timer);

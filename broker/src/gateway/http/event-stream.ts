@@ -8,6 +8,7 @@
 
 import type { ServerResponse } from "node:http";
 import type { CallEventView } from "../../domain/call-view.js";
+import type { WaitSignal } from "../../wire/operations.js";
 
 /** Durations of a stream. */
 export interface EventStreamTimes {
@@ -27,7 +28,7 @@ export type EventStreamEnd = "complete" | "cut" | "stalled" | { readonly failed:
 export async function streamEvents(
   response: ServerResponse,
   events: AsyncIterable<CallEventView>,
-  signal: AbortSignal,
+  signal: WaitSignal,
   times: EventStreamTimes,
 ): Promise<EventStreamEnd> {
   const comments = setInterval(() => {
@@ -59,7 +60,7 @@ export async function streamEvents(
 }
 
 /** False when the socket took nothing for `stallMs`, or the stream is over. */
-function drained(response: ServerResponse, signal: AbortSignal, stallMs: number): Promise<boolean> {
+function drained(response: ServerResponse, signal: WaitSignal, stallMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const settle = (result: boolean) => () => {
       clearTimeout(timer);

@@ -299,7 +299,7 @@ describe("draining the HTTP gateway", () => {
       create: async (...args: Parameters<typeof create>) => {
         const signal = args[2].signal;
         entered = true;
-        return await new Promise((_resolve, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+        return await new Promise((_resolve, reject) => signal?.addEventListener("abort", () => reject(new Error("the wait ended"))));
       },
     });
     const waiting = request("POST", "/v1/calls", { toolset: "shop", tool: "refund", arguments: {}, wait_seconds: 60 });

@@ -14,6 +14,7 @@ import { BrokerError } from "../../domain/broker-error.js";
 import { BODY_BYTES_MAX } from "../../domain/limits.js";
 import type { AgentPrincipal, Authenticator } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
+import type { MetricsSource, RequestMeter } from "../../domain/ports/meter.js";
 import { type AgentApi, type AgentOperations, createAgentApi } from "../shared/agent-api.js";
 import { authenticateAgent } from "../shared/credentials.js";
 import { describeUnexpected, faultBody, faultFrom } from "../shared/fault.js";
@@ -28,6 +29,7 @@ import { type Caller, createWaits, type Waits } from "../shared/waits.js";
 import { jsonOf, type RawBody, readBody } from "./body.js";
 import { streamEvents, wantsEventStream } from "./event-stream.js";
 import { malformedRequestListener, watchResponses } from "./malformed.js";
+import { addMetricsRoute } from "./metrics-route.js";
 import { openApiInfo, routeSchema } from "./openapi.js";
 import { ROUTES, type Route, SMALL_BODY_BYTES_MAX } from "./routes.js";
 import { ALIVE, READY } from "./view-schemas.js";
@@ -65,6 +67,10 @@ export interface HttpGatewayOptions {
   readonly operations: AgentOperations;
   readonly authenticator: Authenticator;
   readonly health: HealthSource;
+  /** What `/metrics` answers. Default: there is no such address. */
+  readonly metrics?: MetricsSource | undefined;
+  /** Told of each request and refusal. Default: nobody. */
+  readonly meter?: RequestMeter | undefined;
   readonly limits?: Partial<HttpLimits>;
   /** Host and Origin rules; only a development broker has some. */
   readonly dev: OriginRules;
@@ -104,9 +110,13 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
   const api = createAgentApi(options.operations, waits);
   const nextRequestId = createRequestIds();
   const checkOrigin = createOriginCheck(options.dev);
-  const { log } = options;
+  const { log, meter } = options;
   let busy: (socket: Socket) => boolean = () => false;
-  const malformed = malformedRequestListener(nextRequestId, (socket) => busy(socket));
+  const malformed = malformedRequestListener(
+    nextRequestId,
+    (socket) => busy(socket),
+    (code) => meter?.requestRefused("http", code),
+  );
 
   const app = fastify({
     logger: false,
@@ -152,6 +162,7 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
 
   function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
     const fault = faultFrom(fromFramework(error));
+    meter?.requestRefused("http", fault.code);
     if (fault.unexpected !== undefined && !reply.raw.destroyed) {
       log.error("http_request_failed", { request_id: request.id, route: routeOf(request), ...describeUnexpected(fault.unexpected) });
     }
@@ -172,6 +183,7 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
   app.addHook("onRequest", admit);
   app.addHook("onResponse", async (request, reply) => {
     const status = reply.statusCode;
+    meter?.httpRequest(request.method, routeOf(request), status, reply.elapsedTime);
     const level = status < 400 ? "debug" : status < 500 ? "info" : "warn";
     log[level]("http_request", {
       request_id: request.id,
@@ -189,6 +201,7 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
   app.register(async (scope) => {
     addRoutes(scope, { api, waits, limits, log });
     addBrokerRoutes(scope, options, waits);
+    if (options.metrics !== undefined) addMetricsRoute(scope, options.metrics);
   });
 
   let closing: Promise<void> | undefined;

@@ -14,10 +14,11 @@ const REASONS: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: "The request did not arrive in time.",
 };
 
-/** Makes the listener for `clientError`. Install it with {@link watchResponses}. */
+/** Makes the listener for `clientError`. Install it with {@link watchResponses}. `refused` is told the code of each refusal. */
 export function malformedRequestListener(
   nextRequestId: () => string,
   busy: (socket: Socket) => boolean,
+  refused: (code: string) => void,
 ): (error: Error, socket: Socket) => void {
   return (error, socket) => {
     // An answer on its way must not get another one in its middle.
@@ -27,6 +28,7 @@ export function malformedRequestListener(
     }
     const code = "code" in error ? String(error.code) : "";
     const fault = faultFrom(new BrokerError("body_invalid", REASONS[code] ?? "The request is not valid HTTP."));
+    refused(fault.code);
     const requestId = nextRequestId();
     const body = JSON.stringify(faultBody(fault, requestId));
     const head = [

@@ -49,7 +49,13 @@ describe("/openapi.json", () => {
     const listed = Object.entries(document.paths).flatMap(([path, methods]) =>
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
     );
-    const known = [...ROUTES.map((route) => `${route.method} ${braces(route.path)}`), "GET /healthz", "GET /readyz", "GET /openapi.json"];
+    const known = [
+      ...ROUTES.map((route) => `${route.method} ${braces(route.path)}`),
+      "GET /healthz",
+      "GET /readyz",
+      "GET /openapi.json",
+      "GET /metrics",
+    ];
     expect(listed.sort()).toEqual(known.sort());
     const ids = Object.values(document.paths).flatMap((methods) => Object.values(methods).map((operation) => operation.operationId));
     expect(new Set(ids).size).toBe(ids.length);

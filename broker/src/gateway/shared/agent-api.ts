@@ -11,7 +11,7 @@ import type { CallEventView, CallView } from "../../domain/call-view.js";
 import { ID_PATTERN } from "../../domain/limits.js";
 import type { AgentPrincipal, CreatedKey, KeyOperations, KeyView } from "../../domain/ports/access.js";
 import type { BindingView, CatalogOperations, Page, ToolsetView } from "../../domain/ports/catalog.js";
-import type { CallFilter, CallOperations, RunnerOperations, RunnerView } from "../../wire/operations.js";
+import type { CallFilter, CallOperations, RunnerOperations, RunnerView, WaitSignal } from "../../wire/operations.js";
 import * as forms from "./forms.js";
 import { pageOfKeys } from "./key-pages.js";
 import { requireScope } from "./scopes.js";
@@ -115,7 +115,7 @@ export function createAgentApi({ calls, runners, catalog, keys }: AgentOperation
     },
 
     /** Resolves once the call is known to be there; the events come by iterating, until `settled` or until `signal` aborts. */
-    async watchCall(principal: AgentPrincipal, id: string, query: unknown, signal: AbortSignal): Promise<AsyncIterable<CallEventView>> {
+    async watchCall(principal: AgentPrincipal, id: string, query: unknown, signal: WaitSignal): Promise<AsyncIterable<CallEventView>> {
       requireScope(principal, "watchCall");
       const { after_seq } = forms.LIST_EVENTS.check(query);
       madeId(id, "call");

@@ -31,6 +31,7 @@ export const OPERATION_SCOPES = {
   getRunnerKey: "admin",
   revokeRunnerKey: "admin",
   listRunners: "diagnostics:read",
+  readMetrics: "diagnostics:read",
 } as const satisfies Record<string, Scope | undefined>;
 
 /** Every operation that agents may ask for. */

@@ -8,7 +8,7 @@ import { answersTurn, type CallEventView, type CallView, type EventName, isSettl
 import { type AgentPrincipal, type Authenticator, type KeyView, SCOPES, type Scope } from "../../domain/ports/access.js";
 import type { BindingView, Json, Page, PageRequest, ToolsetView, ToolView } from "../../domain/ports/catalog.js";
 import type { Log, LogFields } from "../../domain/ports/log.js";
-import type { RunnerView } from "../../wire/operations.js";
+import type { RunnerView, WaitSignal } from "../../wire/operations.js";
 import type { AgentOperations } from "../shared/agent-api.js";
 
 /** One operation that was asked for. */
@@ -93,7 +93,7 @@ export function createFakeOperations(): FakeOperations {
     emit(callId, "settled", { state: "succeeded" });
   }
 
-  async function waitFor(call: FakeCall, seconds: number, signal: AbortSignal | undefined): Promise<CallView> {
+  async function waitFor(call: FakeCall, seconds: number, signal: WaitSignal | undefined): Promise<CallView> {
     if (seconds === 0 || answersTurn(call.view.state)) return call.view;
     openWaits += 1;
     try {

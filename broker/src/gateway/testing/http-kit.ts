@@ -34,6 +34,9 @@ export interface TestGateway {
   rawSocket(): Promise<Socket>;
 }
 
+/** The type of Prometheus' text format. */
+export const METRICS_CONTENT = "text/plain; version=0.0.4; charset=utf-8";
+
 const running = new Set<() => Promise<void>>();
 
 /** Starts a gateway; `stopTestGateways` ends it. */
@@ -44,6 +47,12 @@ export async function startTestGateway(options: Partial<HttpGatewayOptions> = {}
     operations,
     authenticator: createFakeAuthenticator(),
     health: { check: async () => [] },
+    metrics: {
+      read: async (application) => ({
+        contentType: METRICS_CONTENT,
+        text: `# HELP calls Of ${application}.\n# TYPE calls counter\ncalls 1\n`,
+      }),
+    },
     dev: { loopbackOnly: true, allowOrigins: [] },
     log,
     version: "0.0.0-test",

@@ -7,7 +7,8 @@
  * - before 101 every refusal is an HTTP answer with the JSON error object; after it, a close code of the protocol;
  * - a credential comes in `Authorization` or in the hello, never in the address;
  * - nothing that a client does before or after the handshake throws, and nothing it sends makes memory grow without bound:
- *   messages are at most 1 MiB, unread ones stop the reading, answers to pings wait for the client to read.
+ *   messages are at most 1 MiB, unread ones stop the reading, answers to pings wait for the client to read;
+ * - a crowd that connects at once is taken in a few at a time: calls and sessions go on between them.
  */
 
 import type { IncomingMessage } from "node:http";
@@ -17,6 +18,7 @@ import { WebSocketServer } from "ws";
 import { BrokerError } from "../../domain/broker-error.js";
 import type { Authenticator, RunnerPrincipal } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
+import type { SessionMeter } from "../../domain/ports/meter.js";
 import type { RunnerSessions } from "../../wire/operations.js";
 import { describeUnexpected, faultFrom } from "../shared/fault.js";
 import { createLiveSessions } from "../shared/live-sessions.js";
@@ -24,6 +26,10 @@ import { createRequestIds } from "../shared/request-ids.js";
 import { authenticateRunner } from "../shared/runner-credential.js";
 import { refuseUpgrade } from "./refuse-upgrade.js";
 import { answerPings, RunnerWebSocket } from "./runner-web-socket.js";
+import { createTurnQueue } from "./turn-queue.js";
+
+/** Handshakes in one turn of the event loop: some milliseconds' worth, with the hellos that follow them. */
+const HANDSHAKES_A_TURN_MAX = 16;
 
 /** Address of the runner WebSocket. */
 export const RUNNER_PATH = "/v1/runner";
@@ -35,6 +41,8 @@ export interface WebSocketGatewayOptions {
   /** Whether a handshake with this `Origin` and `Host` may pass; each is undefined when the client sent none. */
   readonly originAllowed: (origin: string | undefined, host: string | undefined) => boolean;
   readonly log: Log;
+  /** Told of refused handshakes. Default: nobody. */
+  readonly meter?: SessionMeter | undefined;
   /** Bounds of every channel; for each its own default. */
   readonly limits?: ChannelLimits | undefined;
 }
@@ -52,6 +60,7 @@ export function createWebSocketGateway(options: WebSocketGatewayOptions): WebSoc
   const { authenticator, originAllowed, log } = options;
   const live = createLiveSessions({ sessions: options.sessions, log });
   const nextRequestId = createRequestIds();
+  const handshakes = createTurnQueue(HANDSHAKES_A_TURN_MAX);
   const server = new WebSocketServer({
     noServer: true,
     clientTracking: false,
@@ -66,6 +75,7 @@ export function createWebSocketGateway(options: WebSocketGatewayOptions): WebSoc
 
   function refuse(socket: Duplex, error: unknown): void {
     const fault = faultFrom(error);
+    options.meter?.sessionRefused(fault.code);
     const requestId = nextRequestId();
     if (fault.unexpected === undefined) log.info("runner_upgrade_refused", { request_id: requestId, code: fault.code });
     else log.error("runner_upgrade_failed", { request_id: requestId, ...describeUnexpected(fault.unexpected) });
@@ -87,9 +97,6 @@ export function createWebSocketGateway(options: WebSocketGatewayOptions): WebSoc
   }
 
   async function upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
-    // A client may vanish at any point of the handshake.
-    const ignore = (): void => {};
-    socket.on("error", ignore);
     try {
       const principal = await admit(request);
       if (socket.destroyed) return;
@@ -116,11 +123,15 @@ export function createWebSocketGateway(options: WebSocketGatewayOptions): WebSoc
 
   return {
     handleUpgrade(request, socket, head) {
-      void upgrade(request, socket, head);
+      // A client may vanish at any point of the handshake.
+      socket.on("error", ignore);
+      handshakes.add(() => void upgrade(request, socket, head));
     },
     stop: (how) => live.stop(how),
   };
 }
+
+function ignore(): void {}
 
 const CREDENTIAL_PARAMETERS = new Set(["token", "key", "access_token", "api_key", "authorization", "credential"]);
 

@@ -21,12 +21,16 @@ import {
   type NewEntry,
   type OpenCall,
   type StoredEntry,
+  type TailedEntry,
   type Version,
 } from "../../domain/ports/ledger.js";
 import type { Log } from "../../domain/ports/log.js";
 import { checkAppend, closedError, isCallId } from "../append-rules.js";
+import { Arrivals } from "../arrivals.js";
+import { OwnEntries } from "../own-entries.js";
 import { type CallReader, createCallReader } from "./call-reader.js";
-import { scanCalls, tailCalls } from "./call-scan.js";
+import { scanCalls } from "./call-scan.js";
+import { tailCalls } from "./call-tail.js";
 import {
   type ConnectionWatch,
   checkServers,
@@ -42,7 +46,7 @@ import { checkIncarnation, type Names, namesOf } from "./names.js";
 import { OpenCallIndex } from "./open-call-index.js";
 import type { ReaderContext } from "./ordered-reader.js";
 import { type Answered, Requests, WRONG_LAST_SEQUENCE } from "./requests.js";
-import { lastSequence } from "./stored-message.js";
+import { lastSequence, newestSequence } from "./stored-message.js";
 import { prepareStreams } from "./streams.js";
 
 export interface JetStreamLedgerOptions {
@@ -88,6 +92,7 @@ export async function openJetStreamLedger(options: JetStreamLedgerOptions): Prom
   const context: ReaderContext = { connection, watch, requests, clock, random };
   try {
     await prepareStreams(connection, requests, names, replicas, clock, openTimeoutMs);
+    const arrivals = new Arrivals(0);
     const index = new OpenCallIndex({
       store: createIndexStore(context, names.index),
       watch,
@@ -95,7 +100,12 @@ export async function openJetStreamLedger(options: JetStreamLedgerOptions): Prom
       clock,
       log,
       random,
-      newestVersion: () => lastSequence(requests, names.calls.stream),
+      // Asked every other second: so tails hear of what others appended.
+      newestVersion: async () => {
+        const newest = await lastSequence(requests, names.calls.stream);
+        arrivals.announce(newest);
+        return newest;
+      },
       scan: (from, signal) => scanCalls(context, names.calls, log, from, signal),
     });
     try {
@@ -105,7 +115,7 @@ export async function openJetStreamLedger(options: JetStreamLedgerOptions): Prom
       throw error;
     }
     log.info("ledger_opened", { kind: "jetstream", server: connection.getServer(), replicas, incarnation });
-    return new JetStreamLedger(context, names, index, replicas, incarnation, log);
+    return new JetStreamLedger(context, names, index, arrivals, replicas, incarnation, log);
   } catch (error) {
     requests.close();
     watch.stop();
@@ -121,18 +131,29 @@ class JetStreamLedger implements Ledger {
   readonly #watch: ConnectionWatch;
   readonly #names: Names;
   readonly #index: OpenCallIndex;
+  readonly #arrivals: Arrivals;
+  readonly #own = new OwnEntries();
   readonly #reader: CallReader;
   readonly #incarnation: string;
   readonly #log: Log;
   readonly #stop = new AbortController();
   #closing: Promise<void> | undefined;
 
-  constructor(context: ReaderContext, names: Names, index: OpenCallIndex, replicas: 1 | 3, incarnation: string, log: Log) {
+  constructor(
+    context: ReaderContext,
+    names: Names,
+    index: OpenCallIndex,
+    arrivals: Arrivals,
+    replicas: 1 | 3,
+    incarnation: string,
+    log: Log,
+  ) {
     this.#context = context;
     this.#requests = context.requests;
     this.#watch = context.watch;
     this.#names = names;
     this.#index = index;
+    this.#arrivals = arrivals;
     this.#incarnation = incarnation;
     this.#log = log;
     const searchMax = (): number =>
@@ -177,6 +198,15 @@ class JetStreamLedger implements Ledger {
   }
 
   async #appendUntilKnown(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome> {
+    const outcome = await this.#outcomeOf(callId, expected, entry);
+    if (outcome.kind !== "conflict") {
+      this.#own.stored(callId, outcome.version, expected, entry);
+      this.#arrivals.announce(outcome.version);
+    }
+    return outcome;
+  }
+
+  async #outcomeOf(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome> {
     const subject = this.#names.calls.subjectPrefix + callId;
     let unknownAttempts = 0;
     let staleSince: number | undefined;
@@ -214,11 +244,27 @@ class JetStreamLedger implements Ledger {
     for (const { entry } of entries) yield entry;
   }
 
-  async *tail(from: Version, signal: AbortSignal): AsyncIterable<StoredEntry> {
-    this.#assertOpen("tail");
-    const either = AbortSignal.any([signal, this.#stop.signal]);
-    yield* tailCalls(this.#context, this.#names.calls, this.#log, from, either);
-    if (!signal.aborted) throw closedError("tail");
+  tail(from: Version, signal: AbortSignal): AsyncIterable<TailedEntry> {
+    return tailCalls(
+      {
+        reader: this.#context,
+        names: this.#names.calls,
+        log: this.#log,
+        own: this.#own,
+        arrivals: this.#arrivals,
+        incarnation: this.#incarnation,
+        closing: this.#stop.signal,
+      },
+      from,
+      signal,
+    );
+  }
+
+  async latest(): Promise<Version> {
+    this.#assertOpen("latest");
+    const newest = await newestSequence(this.#requests, this.#names.calls.stream);
+    this.#arrivals.hurry(newest);
+    return newest;
   }
 
   async *openCalls(): AsyncIterable<OpenCall> {

@@ -83,9 +83,10 @@ export async function* readToEnd(context: ReaderContext, options: ReadOptions): 
 }
 
 /** Stands for "nothing more to deliver for now", as the consumer's server sees it. */
-const PAUSE = Symbol("pause");
+export const PAUSE = Symbol("pause");
 
-async function* followWithPauses(context: ReaderContext, options: ReadOptions): AsyncGenerator<StreamMessage | typeof PAUSE> {
+/** {@link follow}, with {@link PAUSE} each time that the end is reached as far as the consumer's server knows, and while it stays there. */
+export async function* followWithPauses(context: ReaderContext, options: ReadOptions): AsyncGenerator<StreamMessage | typeof PAUSE> {
   let next = Math.max(1, options.from);
   let failures = 0;
   while (!options.signal.aborted) {

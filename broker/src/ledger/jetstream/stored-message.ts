@@ -27,9 +27,24 @@ export async function getMessage(requests: Requests, stream: string, query: Mess
 
 /** The stream's last sequence, as its leader knows it. Rejects with {@link LedgerError} `misconfigured` when the stream is gone. */
 export async function lastSequence(requests: Requests, stream: string): Promise<number> {
+  return (await streamState(requests, stream)).last_seq ?? 0;
+}
+
+/** The sequence of the stream's newest message, or a higher one that it once had; 0 when it holds none. Rejects like {@link lastSequence}. */
+export async function newestSequence(requests: Requests, stream: string): Promise<number> {
+  const { last_seq = 0, messages } = await streamState(requests, stream);
+  return messages === 0 ? 0 : last_seq;
+}
+
+interface StreamState {
+  readonly last_seq?: number;
+  readonly messages?: number;
+}
+
+async function streamState(requests: Requests, stream: string): Promise<StreamState> {
   const answer = await requests.ask(`$JS.API.STREAM.INFO.${stream}`);
   checkAnswer(stream, answer);
-  return (answer.state as { last_seq?: number } | undefined)?.last_seq ?? 0;
+  return (answer.state as StreamState | undefined) ?? {};
 }
 
 function checkAnswer(stream: string, { error }: ApiAnswer): void {

@@ -15,6 +15,7 @@ import {
   type NewEntry,
   type OpenCall,
   type StoredEntry,
+  type TailedEntry,
   type Version,
 } from "../../domain/ports/ledger.js";
 import { checkAppend, checkBlobName, closedError, isCallId } from "../append-rules.js";
@@ -28,7 +29,7 @@ interface StoredBlob {
 /** What outlives a memory ledger. Made by {@link createMemoryLedgerStore}; its fields are for fault injection in tests. */
 export interface MemoryLedgerStore {
   /** All entries in version order; the entry of version n is at n − 1. */
-  readonly entries: StoredEntry[];
+  readonly entries: (StoredEntry & { readonly note?: string | undefined })[];
   readonly entriesOfCall: Map<string, StoredEntry[]>;
   readonly openCalls: Set<string>;
   readonly blobs: Map<string, StoredBlob>;
@@ -82,14 +83,14 @@ class MemoryLedger implements Ledger {
   async append(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome> {
     this.#assertOpen("append");
     checkAppend(callId, expected, entry);
-    const { entryId, data, mark } = entry;
+    const { entryId, data, mark, note } = entry;
     await this.#turn();
-    const outcome = this.#appendNow(callId, expected, { entryId, data, mark });
+    const outcome = this.#appendNow(callId, expected, { entryId, data, mark, note });
     await this.#turn();
     return outcome;
   }
 
-  #appendNow(callId: string, expected: Version, { entryId, data, mark }: NewEntry): AppendOutcome {
+  #appendNow(callId: string, expected: Version, { entryId, data, mark, note }: NewEntry): AppendOutcome {
     const store = this.#store;
     const ofCall = store.entriesOfCall.get(callId) ?? [];
     const current = ofCall.at(-1)?.version ?? 0;
@@ -99,7 +100,7 @@ class MemoryLedger implements Ledger {
     }
     const version = store.entries.length + 1;
     const stored: StoredEntry = Object.freeze({ callId, version, previous: expected, entryId, data });
-    store.entries.push(stored);
+    store.entries.push(note === undefined ? stored : Object.freeze({ ...stored, note }));
     ofCall.push(stored);
     store.entriesOfCall.set(callId, ofCall);
     if (mark === "opens") store.openCalls.add(callId);
@@ -119,7 +120,7 @@ class MemoryLedger implements Ledger {
     }
   }
 
-  async *tail(from: Version, signal: AbortSignal): AsyncIterable<StoredEntry> {
+  async *tail(from: Version, signal: AbortSignal): AsyncIterable<TailedEntry> {
     this.#assertOpen("tail");
     let next = Math.max(1, from);
     while (!signal.aborted) {
@@ -128,8 +129,14 @@ class MemoryLedger implements Ledger {
       const stored = this.#store.entries[next - 1];
       if (stored === undefined) continue;
       next += 1;
-      yield stored;
+      yield stored.note === undefined ? { ...stored, note: undefined } : { ...stored, note: stored.note };
     }
+  }
+
+  async latest(): Promise<Version> {
+    this.#assertOpen("latest");
+    await this.#turn();
+    return this.#store.entries.length;
   }
 
   async *openCalls(): AsyncIterable<OpenCall> {

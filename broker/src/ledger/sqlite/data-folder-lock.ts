@@ -8,6 +8,7 @@ import { chmodSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { LedgerError } from "../../domain/ports/ledger.js";
+import { openSqlite } from "../../sqlite/open-sqlite.js";
 
 /** Held until {@link DataFolderLock.release}, or the end of the process. */
 export interface DataFolderLock {
@@ -23,7 +24,7 @@ export function lockDataFolder(dataDir: string): DataFolderLock {
   let database: Database.Database;
   try {
     if (mkdirSync(dataDir, { recursive: true, mode: 0o700 }) !== undefined) chmodSync(dataDir, 0o700);
-    database = new Database(path, { timeout: 0 });
+    database = openSqlite(path, { timeout: 0 });
   } catch (cause) {
     throw new LedgerError("misconfigured", `the data folder ${dataDir} cannot be used: ${textOf(cause)}`, { cause });
   }

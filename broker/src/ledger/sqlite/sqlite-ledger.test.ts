@@ -1,12 +1,12 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import Database from "better-sqlite3";
 import { describe, expect, it, onTestFinished } from "vitest";
 import { type Ledger, LedgerError } from "../../domain/ports/ledger.js";
 import type { Log } from "../../domain/ports/log.js";
+import { openSqlite } from "../../sqlite/open-sqlite.js";
 import { describeLedger } from "../testing/describe-ledger.js";
-import { collect, entry, freshId, versionOf } from "../testing/ledger-harness.js";
+import { collect, entry, freshId, tailUntil, versionOf } from "../testing/ledger-harness.js";
 import { openSqliteLedger } from "./sqlite-ledger.js";
 
 const silent: Log = { debug: () => undefined, info: () => undefined, warn: () => undefined, error: () => undefined };
@@ -28,7 +28,7 @@ describeLedger("sqlite", async () => {
     shared: false,
     open: () => openSqliteLedger({ dataDir, log: silent, onFatal: unexpected }),
     corruptBlob: async (name) => {
-      const database = new Database(join(dataDir, "ledger.db"));
+      const database = openSqlite(join(dataDir, "ledger.db"));
       const { changes } = database.prepare("UPDATE blobs SET text = text || '!' WHERE name = ?").run(name);
       database.close();
       if (changes !== 1) throw new Error(`no blob ${name} to corrupt`);
@@ -64,11 +64,62 @@ describe("the SQLite ledger", () => {
 
   it("refuses a database of a newer schema and leaves it as it is", async () => {
     const dataDir = await freshFolder();
-    const database = new Database(join(dataDir, "ledger.db"));
+    const database = openSqlite(join(dataDir, "ledger.db"));
     database.pragma("user_version = 99");
     database.close();
     await expect(opened(dataDir)).rejects.toSatisfy((error) => error instanceof LedgerError && error.code === "misconfigured");
     await expect(opened(dataDir)).rejects.toSatisfy((error) => error instanceof LedgerError && error.code === "misconfigured");
+  });
+
+  it("takes over a database of schema 1 with its calls, open and settled, and goes on with it", async () => {
+    const dataDir = await freshFolder();
+    const database = openSqlite(join(dataDir, "ledger.db"));
+    database.exec(`
+      CREATE TABLE entries (version INTEGER PRIMARY KEY AUTOINCREMENT, call_id TEXT NOT NULL, previous INTEGER NOT NULL, entry_id TEXT NOT NULL, data TEXT NOT NULL) STRICT;
+      CREATE INDEX entries_of_call ON entries (call_id);
+      CREATE TABLE open_calls (call_id TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+      CREATE TABLE blobs (name TEXT PRIMARY KEY, digest TEXT NOT NULL, text TEXT NOT NULL) STRICT;
+      INSERT INTO entries VALUES (1, 'call_a', 0, 'entry_1', 'a1'), (2, 'call_b', 0, 'entry_2', 'b1'), (3, 'call_a', 1, 'entry_3', 'a2');
+      INSERT INTO open_calls VALUES ('call_b');
+      PRAGMA user_version = 1;
+    `);
+    database.close();
+    for (const last of [2, 4]) {
+      const ledger = await openSqliteLedger({ dataDir, log: silent, onFatal: unexpected });
+      expect((await collect(ledger.read("call_a"))).map(({ version, data }) => [version, data])).toEqual([
+        [1, "a1"],
+        [3, "a2"],
+      ]);
+      expect((await collect(ledger.openCalls())).map(({ callId }) => callId)).toEqual(["call_b"]);
+      expect(await ledger.append("call_a", 1, entry("late"))).toEqual({ kind: "conflict", current: 3 });
+      expect(await ledger.append("call_b", last, { ...entry("b"), note: "running" })).toEqual({
+        kind: "appended",
+        version: last + (last === 2 ? 2 : 1),
+      });
+      await ledger.close();
+    }
+    const after = await opened(dataDir);
+    const tailed = await tailUntil(after, 1, (seen) => seen.length === 5);
+    expect(tailed.map(({ version, note, data }) => [version, note, data])).toEqual([
+      [1, undefined, "a1"],
+      [2, undefined, "b1"],
+      [3, undefined, "a2"],
+      [4, "running", undefined],
+      [5, "running", undefined],
+    ]);
+  });
+
+  it("takes a call anew whose entries were all deleted by hand", async () => {
+    const dataDir = await freshFolder();
+    const callId = freshId("call");
+    const ledger = await opened(dataDir);
+    versionOf(await ledger.append(callId, 0, entry("old", "opens")));
+    const database = openSqlite(join(dataDir, "ledger.db"));
+    database.exec("DELETE FROM entries");
+    database.close();
+    expect(await collect(ledger.read(callId))).toEqual([]);
+    const anew = versionOf(await ledger.append(callId, 0, entry("new", "opens")));
+    expect((await collect(ledger.read(callId))).map(({ version, data }) => [version, data])).toEqual([[anew, "new"]]);
   });
 
   it("never gives out the version of a deleted entry again, also after a restart (L3)", async () => {
@@ -76,7 +127,7 @@ describe("the SQLite ledger", () => {
     const before = await openSqliteLedger({ dataDir, log: silent, onFatal: unexpected });
     const highest = versionOf(await before.append(freshId("call"), 0, entry("x")));
     await before.close();
-    const database = new Database(join(dataDir, "ledger.db"));
+    const database = openSqlite(join(dataDir, "ledger.db"));
     database.exec("DELETE FROM entries");
     database.close();
     const after = await opened(dataDir);
@@ -91,7 +142,7 @@ describe("the SQLite ledger", () => {
   it("keeps its database in write-ahead mode, so that it can be read while the broker runs", async () => {
     const dataDir = await freshFolder();
     await (await opened(dataDir)).append(freshId("call"), 0, entry("x"));
-    const database = new Database(join(dataDir, "ledger.db"), { readonly: true });
+    const database = openSqlite(join(dataDir, "ledger.db"), { readonly: true });
     expect(database.pragma("journal_mode", { simple: true })).toBe("wal");
     database.close();
   });
@@ -108,7 +159,7 @@ describe("the SQLite ledger", () => {
       failed();
     });
     versionOf(await ledger.append(freshId("call"), 0, entry("before")));
-    const intruder = new Database(join(dataDir, "ledger.db"));
+    const intruder = openSqlite(join(dataDir, "ledger.db"));
     onTestFinished(() => void intruder.close());
     intruder.exec("BEGIN IMMEDIATE");
     let answered = 0;

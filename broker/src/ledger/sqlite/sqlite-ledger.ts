@@ -9,7 +9,6 @@
  * - When a transaction fails, whether its entries are stored is unknown: `onFatal` is called once, pending promises stay pending,
  *   and the process is expected to end. What is true is found at the next start.
  */
-import { setTimeout as delay } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import {
   type AppendOutcome,
@@ -19,11 +18,13 @@ import {
   type NewEntry,
   type OpenCall,
   type StoredEntry,
+  type TailedEntry,
   type Version,
 } from "../../domain/ports/ledger.js";
 import type { Log } from "../../domain/ports/log.js";
 import { checkAppend, checkBlobName, closedError, isBlobName, isCallId } from "../append-rules.js";
-import { Arrivals } from "../arrivals.js";
+import { Arrivals, scheduleUnref } from "../arrivals.js";
+import { OwnEntries } from "../own-entries.js";
 import {
   type Answer,
   type Answers,
@@ -54,6 +55,9 @@ const FATAL_EXIT_CODE = 74;
 type WithoutId<R> = R extends { readonly id: number } ? Omit<R, "id"> : never;
 
 interface PendingAppend {
+  readonly callId: string;
+  readonly expected: Version;
+  readonly entry: NewEntry;
   readonly resolve: (outcome: AppendOutcome) => void;
 }
 interface PendingRequest {
@@ -91,6 +95,7 @@ class SqliteLedger implements Ledger {
   readonly blobs: BlobStore;
   readonly #worker: Worker;
   readonly #arrivals: Arrivals;
+  readonly #own = new OwnEntries();
   readonly #onFatal: (error: Error) => void;
   #appends: (string | number)[] = [];
   #requests: Request[] = [];
@@ -125,9 +130,9 @@ class SqliteLedger implements Ledger {
   async append(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome> {
     this.#assertOpen("append");
     checkAppend(callId, expected, entry);
-    this.#appends.push(callId, expected, entry.entryId, entry.data, MARKS.indexOf(entry.mark));
+    this.#appends.push(callId, expected, entry.entryId, entry.data, MARKS.indexOf(entry.mark), entry.note ?? "");
     return new Promise((resolve) => {
-      this.#pendingAppends.push({ resolve });
+      this.#pendingAppends.push({ callId, expected, entry, resolve });
       this.#flushSoon();
     });
   }
@@ -137,7 +142,8 @@ class SqliteLedger implements Ledger {
     if (!isCallId(callId)) return;
     let next = from;
     for (;;) {
-      const page = await this.#entries({ op: "read", callId, from: next });
+      const page = await this.#ask({ op: "read", callId, from: next });
+      if (page.kind !== "entries") throw unexpected(page);
       yield* page.entries;
       const last = page.entries.at(-1);
       if (!page.more || last === undefined) return;
@@ -145,26 +151,40 @@ class SqliteLedger implements Ledger {
     }
   }
 
-  async *tail(from: Version, signal: AbortSignal): AsyncIterable<StoredEntry> {
+  async *tail(from: Version, signal: AbortSignal): AsyncIterable<TailedEntry> {
     this.#assertOpen("tail");
-    let next = Math.max(1, from);
+    const own = this.#own.follow(from);
     let behind = true;
-    while (!signal.aborted) {
-      await this.#arrivals.reached(next, signal);
-      // A page a moment later serves all that arrives until then: two messages between threads for each entry would cost more than the entry.
-      if (!behind) await delay(TAIL_LINGER_MS, undefined, { signal, ref: false }).catch(() => undefined);
-      if (signal.aborted) return;
-      const known = this.#arrivals.latest;
-      const page = await this.#entries({ op: "page", from: next });
-      for (const entry of page.entries) {
+    try {
+      while (!signal.aborted) {
+        await this.#arrivals.reached(own.next, signal);
+        // A step a moment later serves all that arrives until then.
+        if (!behind) await this.#arrivals.gathered(own.next, TAIL_LINGER_MS, signal, scheduleUnref);
+        for (let entry = own.take(); entry !== undefined && !signal.aborted; entry = own.take()) yield entry;
         if (signal.aborted) return;
-        next = entry.version + 1;
-        yield entry;
+        behind = own.next <= this.#arrivals.latest;
+        if (!behind) continue;
+        const known = this.#arrivals.latest;
+        const page = await this.#ask({ op: "page", from: own.next });
+        if (page.kind !== "tailed") throw unexpected(page);
+        for (const entry of page.entries) {
+          if (signal.aborted) return;
+          own.passed(entry.version);
+          yield entry;
+        }
+        // Versions of deleted entries leave gaps: what was known to be stored then has been read by now.
+        if (!page.more) own.passed(known);
       }
-      // Versions of deleted entries leave gaps: what was known to be stored then has been read by now.
-      if (!page.more) next = Math.max(next, known + 1);
-      behind = page.more;
+    } finally {
+      own.end();
     }
+  }
+
+  /** This process is the only one that appends. */
+  async latest(): Promise<Version> {
+    this.#assertOpen("latest");
+    this.#arrivals.hurry(this.#arrivals.latest);
+    return this.#arrivals.latest;
   }
 
   async *openCalls(): AsyncIterable<OpenCall> {
@@ -217,12 +237,6 @@ class SqliteLedger implements Ledger {
     return answer.text;
   }
 
-  async #entries(request: WithoutId<Request>): Promise<Extract<Answer, { kind: "entries" }>> {
-    const answer = await this.#ask(request);
-    if (answer.kind !== "entries") throw unexpected(answer);
-    return answer;
-  }
-
   async #ask(request: WithoutId<Request>): Promise<Answer> {
     this.#assertOpen(request.op);
     const answer = await this.#request(request);
@@ -261,6 +275,7 @@ class SqliteLedger implements Ledger {
       const pending = this.#pendingAppends[this.#answered];
       if (kind === undefined || pending === undefined) throw new Error("the ledger's worker answered an append that was not asked");
       this.#answered += 1;
+      if (kind !== "conflict") this.#own.stored(pending.callId, version, pending.expected, pending.entry);
       pending.resolve(kind === "conflict" ? { kind, current: version } : { kind, version });
     }
     // The queue is cut when at least half of it is done: linear in all, without a shift for each answer.

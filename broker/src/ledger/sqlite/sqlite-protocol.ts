@@ -4,7 +4,7 @@
  * Appends travel as one flat array for each batch and are answered in the order in which they were sent, so that they need
  * neither an id nor an object of their own: cloning objects between threads costs more than the insert.
  */
-import type { IndexMark, LedgerErrorCode, StoredEntry, Version } from "../../domain/ports/ledger.js";
+import type { IndexMark, LedgerErrorCode, StoredEntry, TailedEntry, Version } from "../../domain/ports/ledger.js";
 
 /** Handed to the worker when it starts. */
 export interface WorkerSetup {
@@ -13,8 +13,8 @@ export interface WorkerSetup {
   readonly busyTimeoutMs: number;
 }
 
-/** Fields of one append in {@link Batch.appends}: call id, expected version, entry id, data, mark. */
-export const APPEND_STRIDE = 5;
+/** Fields of one append in {@link Batch.appends}: call id, expected version, entry id, data, mark, note ("" for none). */
+export const APPEND_STRIDE = 6;
 /** Fields of one answer in {@link Answers.appends}: outcome, version. */
 export const OUTCOME_STRIDE = 2;
 
@@ -39,6 +39,7 @@ export interface Batch {
 
 export type Answer =
   | { readonly id: number; readonly kind: "entries"; readonly entries: readonly StoredEntry[]; readonly more: boolean }
+  | { readonly id: number; readonly kind: "tailed"; readonly entries: readonly TailedEntry[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "call_ids"; readonly callIds: readonly string[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "text"; readonly text: string }
   | { readonly id: number; readonly kind: "done" }

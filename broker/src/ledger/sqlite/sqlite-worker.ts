@@ -27,7 +27,7 @@ function answerTo(store: SqliteStore, request: Exclude<Request, { op: "put_blob"
     case "read":
       return { id, kind: "entries", ...store.read(request.callId, request.from) };
     case "page":
-      return { id, kind: "entries", ...store.page(request.from) };
+      return { id, kind: "tailed", ...store.page(request.from) };
     case "open_calls":
       return { id, kind: "call_ids", ...store.openCallsAfter(request.after) };
     case "get_blob":

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vites
 import { ENTRY_BYTES_MAX, type Ledger, type NewEntry, type Version } from "../../domain/ports/ledger.js";
 import { describeBlobs } from "./describe-blobs.js";
 import { describeLife } from "./describe-life.js";
+import { describeNotes } from "./describe-notes.js";
 import { describeRaces } from "./describe-races.js";
 import {
   collect,
@@ -48,6 +49,7 @@ export function describeLedger(name: string, factory: LedgerFactory, options: De
     describeAppends(opened);
     describeReads(opened);
     describeTail(store, opened);
+    describeNotes(store, opened);
     describeIndex(store, opened);
     describeRaces(store, opened, options);
     describeBlobs(store, opened);

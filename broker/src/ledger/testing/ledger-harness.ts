@@ -6,7 +6,7 @@ import {
   type Ledger,
   LedgerError,
   type NewEntry,
-  type StoredEntry,
+  type TailedEntry,
   type Version,
 } from "../../domain/ports/ledger.js";
 
@@ -68,12 +68,12 @@ export async function collect<T>(source: AsyncIterable<T>): Promise<T[]> {
 export async function tailUntil(
   ledger: Ledger,
   from: Version,
-  enough: (seen: readonly StoredEntry[]) => boolean,
+  enough: (seen: readonly TailedEntry[]) => boolean,
   timeoutMs = 15_000,
-): Promise<StoredEntry[]> {
+): Promise<TailedEntry[]> {
   const abort = new AbortController();
   const timer = setTimeout(() => abort.abort(), timeoutMs);
-  const seen: StoredEntry[] = [];
+  const seen: TailedEntry[] = [];
   try {
     if (enough(seen)) return seen;
     for await (const stored of ledger.tail(from, abort.signal)) {

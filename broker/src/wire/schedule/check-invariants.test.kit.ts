@@ -3,9 +3,9 @@ import { isSettledState } from "../../domain/call/call-state.js";
 import type { PlacedEntry } from "../../domain/call/entries.js";
 import { decodeEntry } from "../../domain/call/entry-codec.js";
 import { replay } from "../../domain/call/replay.js";
-import { answersTurn } from "../../domain/call-view.js";
+import { answersTurn, type CallEventView } from "../../domain/call-view.js";
 import type { RunnerView } from "../operations.js";
-import type { SimAgents } from "./sim-agents.test.kit.js";
+import { ShownProgress, type SimAgents, type SimCall } from "./sim-agents.test.kit.js";
 import { SIM_AGENT, SIM_TOOLS, type SimSite } from "./sim-site.test.kit.js";
 
 const SETTLED = 1;
@@ -112,23 +112,32 @@ function checkCall(site: SimSite, callId: string): void {
   }
 }
 
-/** Numbers of events rise, at every broker. */
+/** At every broker the numbers of events rise, each means the same event, and a settled call is told as settled, once and last but for evidence. */
 async function checkEvents(site: SimSite, agents: SimAgents): Promise<void> {
-  const lists: { readonly name: string; readonly callId: string; readonly numbers: readonly number[] }[] = [];
+  const lists: { readonly name: string; readonly call: SimCall; readonly events: readonly CallEventView[] }[] = [];
   let asked = 0;
   for (const broker of site.brokers.filter(({ serving }) => serving)) {
-    for (const { id } of agents.calls) {
+    for (const call of agents.calls) {
       asked += 1;
-      broker.wire.calls.listEvents(SIM_AGENT, id, 0).then(
-        (events) => lists.push({ name: broker.process.name, callId: id, numbers: events.map(({ seq }) => seq) }),
-        (error: unknown) => site.failed(`events of ${id}: ${String(error)}`),
+      broker.wire.calls.listEvents(SIM_AGENT, call.id, 0).then(
+        (events) => lists.push({ name: broker.process.name, call, events }),
+        (error: unknown) => site.failed(`events of ${call.id}: ${String(error)}`),
       );
     }
   }
   await site.world.run(site.world.now + 30_000, () => lists.length === asked || site.failures.length > 0);
-  for (const { name, callId, numbers } of lists) {
-    if (numbers.some((number, index) => number <= (numbers[index - 1] ?? 0))) {
-      site.failed(`${name} lists events of ${callId} with numbers ${numbers.join(",")}`);
+  for (const { name, call, events } of lists) {
+    if (events.some(({ seq }, index) => seq <= (events[index - 1]?.seq ?? 0))) {
+      site.failed(`${name} lists events of ${call.id} with numbers ${events.map(({ seq }) => seq).join(",")}`);
+    }
+    const shown = new ShownProgress(site, call);
+    for (const event of events) {
+      shown.take(event);
+    }
+    const { state } = replay(entriesOf(site, call.id), () => undefined);
+    const last = events.map(({ event }) => event).filter((event) => event !== "late_receipt");
+    if (isSettledState(state) && (last.indexOf("settled") !== last.length - 1 || last.length === 0)) {
+      site.failed(`X6: ${name} lists events of ${call.id}, which settled, as ${last.join(", ")}`);
     }
   }
 }

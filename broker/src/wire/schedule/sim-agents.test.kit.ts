@@ -6,7 +6,7 @@
 import { BrokerError } from "../../domain/broker-error.js";
 import { decodeEntry } from "../../domain/call/entry-codec.js";
 import { replay } from "../../domain/call/replay.js";
-import { type CallView, isSettled } from "../../domain/call-view.js";
+import { type CallEventView, type CallView, isSettled } from "../../domain/call-view.js";
 import type { CreateCallBody } from "../operations.js";
 import { SIM_AGENT, SIM_TOOLS, type SimBroker, type SimSite, type SimTool } from "./sim-site.test.kit.js";
 
@@ -16,8 +16,38 @@ const CLIENT_MS = 2_500;
 export interface SimCall {
   readonly id: string;
   readonly tool: SimTool;
+  /** What agents were told under each number, by whichever broker. */
+  readonly told: Map<number, string>;
   /** The first settled state that an agent was shown; every later answer has to agree. */
   settled: CallView | undefined;
+}
+
+/** What one stream or list shows of a call: progress comes in the order of the runner, and each number means one event (X6). */
+export class ShownProgress {
+  private newestAt = 0;
+
+  constructor(
+    private readonly site: SimSite,
+    private readonly call: SimCall,
+  ) {}
+
+  take({ seq, event, data }: CallEventView): void {
+    const { site, call } = this;
+    const what = `${event} ${JSON.stringify(data)}`;
+    const earlier = call.told.get(seq) ?? what;
+    if (earlier !== what) {
+      site.failed(`X6: event ${seq} of ${call.id} was told as ${earlier} and as ${what}`);
+    }
+    call.told.set(seq, what);
+    if (event === "progress") {
+      const { text } = data as { readonly text: string };
+      const at = Number(text.slice("at ".length));
+      if (at <= this.newestAt) {
+        site.failed(`X6: progress of ${call.id} of ${at} was told after that of ${this.newestAt}`);
+      }
+      this.newestAt = at;
+    }
+  }
 }
 
 export class SimAgents {
@@ -62,7 +92,7 @@ export class SimAgents {
     }
     let call = this.calls.find(({ id }) => id === view.id);
     if (call === undefined) {
-      call = { id: view.id, tool, settled: undefined };
+      call = { id: view.id, tool, told: new Map(), settled: undefined };
       this.calls.push(call);
       this.work(this.follow(call));
     }
@@ -135,8 +165,9 @@ export class SimAgents {
   }
 
   private async readEvents(broker: SimBroker, call: SimCall, seen: { seq: number; settled: boolean }, signal: AbortSignal): Promise<void> {
-    // Another driver may tell again what was told before: X6 holds for what one broker shows.
-    let progressAt = 0;
+    const { site } = this;
+    // A stream that is resumed after its driver was lost may tell again what was told before: X6 holds for what one stream shows.
+    const shown = new ShownProgress(site, call);
     for await (const event of broker.wire.calls.watchEvents(SIM_AGENT, call.id, seen.seq, signal)) {
       if (signal.aborted || broker.process.dead) {
         return;
@@ -145,14 +176,7 @@ export class SimAgents {
         this.site.failed(`events of ${call.id}: ${event.event} has number ${event.seq} after ${seen.seq}`);
       }
       seen.seq = event.seq;
-      if (event.event === "progress") {
-        const { text } = event.data as { readonly text: string };
-        const at = Number(text.slice("at ".length));
-        if (at < progressAt) {
-          this.site.failed(`X6: progress of ${call.id} of ${at} was told after that of ${progressAt}`);
-        }
-        progressAt = at;
-      }
+      shown.take(event);
       if (event.event === "settled") {
         seen.settled = true;
         return;

@@ -77,6 +77,7 @@ export function createSimLedger(process: SimProcess, store: MemoryLedgerStore, f
       yield* await snapshot(() => inner.read(callId, from));
     },
     tail: (from, signal) => inner.tail(from, signal),
+    latest: () => inner.latest(),
     async *openCalls() {
       yield* await snapshot(() => inner.openCalls());
     },

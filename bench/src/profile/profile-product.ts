@@ -1,9 +1,10 @@
-/** Runs the product under load and tells where its broker's main thread spent the time. */
+/** Runs the product under load and tells where the main threads of broker, runner and agent spent the time. */
 import { mkdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { openStores } from "../measure.js";
 import type { BenchOptions } from "../options.js";
-import type { LedgerKind, RunnerTransport } from "../processes/roles.js";
+import type { RoleProcess } from "../processes/role-process.js";
+import type { LedgerKind, MeasuredRole, RunnerTransport } from "../processes/roles.js";
 import { startStage } from "../stage.js";
 import { figure, renderTable } from "../table.js";
 import { type CpuProfile, type SelfTime, sumProfile } from "./read-profile.js";
@@ -17,7 +18,7 @@ const FILES_SHOWN = 25;
 const PARTS_SHOWN = 25;
 
 /** Profiles each interface of agents and returns what was found; the profiles stay in `profileDir`. */
-export async function profileBroker(
+export async function profileProduct(
   ledger: LedgerKind,
   runner: RunnerTransport,
   options: BenchOptions & { readonly profileDir: string; readonly natsServer: string | undefined },
@@ -30,13 +31,17 @@ export async function profileBroker(
     try {
       for (const agent of options.agents) {
         await stage.measure(agent, { inFlight: IN_FLIGHT, durationMs: WARM_UP_MS });
-        await stage.broker.ask("profileStart");
-        const { calls, brokerCpuMsPerCall } = await stage.measure(agent, { inFlight: IN_FLIGHT, durationMs: PROFILED_MS });
-        const file = resolve(join(options.profileDir, `${ledger}-${runner}-${agent}.cpuprofile`));
-        await stage.broker.ask("profileStop", file);
-        texts.push(
-          `${ledger}, ${runner} runner, ${agent} agent: ${calls} calls, ${figure(brokerCpuMsPerCall * 1_000)} µs of processor time each\n${await described(file, calls)}`,
-        );
+        const sampled: readonly RoleProcess<MeasuredRole>[] = [stage.broker, stage.runner, stage.agent];
+        for (const each of sampled) await each.ask("profileStart");
+        const sample = await stage.measure(agent, { inFlight: IN_FLIGHT, durationMs: PROFILED_MS });
+        const costMs = [sample.brokerCpuMsPerCall, sample.runnerCpuMsPerCall, sample.agentCpuMsPerCall];
+        for (const [index, role] of ["broker", "runner", "agent"].entries()) {
+          const file = resolve(join(options.profileDir, `${ledger}-${runner}-${agent}-${role}.cpuprofile`));
+          await sampled[index]?.ask("profileStop", file);
+          texts.push(
+            `${ledger}, ${runner} runner, ${agent} agent: ${sample.calls} calls, ${figure((costMs[index] ?? 0) * 1_000)} µs of the ${role}'s processor time each\n${await described(file, sample.calls)}`,
+          );
+        }
       }
     } finally {
       await stage.stop();
