@@ -3,21 +3,18 @@
  * that got no answer or by one that took the call over: what may have reached a runner is never called unsent, and what was
  * called unsent is never sent (G1).
  */
-const GRANTS_MAX = 100_000;
+import { RecentMap } from "../domain/recent-map.js";
+
+/** Grants that are remembered at least. */
+const GRANTS_KEPT = 50_000;
 
 export type GrantFate = "sent" | "refused";
 
 export class GrantMemory {
-  private readonly fates = new Map<string, GrantFate>();
+  private readonly fates = new RecentMap<string, GrantFate>(GRANTS_KEPT);
 
   remember(grantId: string, fate: GrantFate): void {
     this.fates.set(grantId, fate);
-    if (this.fates.size > GRANTS_MAX) {
-      const oldest = this.fates.keys().next().value;
-      if (oldest !== undefined) {
-        this.fates.delete(oldest);
-      }
-    }
   }
 
   fateOf(grantId: string): GrantFate | undefined {

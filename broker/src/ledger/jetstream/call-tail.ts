@@ -11,6 +11,7 @@
  */
 import type { TailedEntry, Version } from "../../domain/ports/ledger.js";
 import type { Log } from "../../domain/ports/log.js";
+import { RecentMap } from "../../domain/recent-map.js";
 import { closedError } from "../append-rules.js";
 import type { Arrivals } from "../arrivals.js";
 import type { OwnEntries, OwnTail } from "../own-entries.js";
@@ -20,7 +21,7 @@ import type { StreamNames } from "./names.js";
 import { followWithPauses, PAUSE, type ReaderContext, type StreamMessage } from "./ordered-reader.js";
 import { getMessage } from "./stored-message.js";
 
-/** Calls whose last version a tail remembers, to tell forks. */
+/** Calls whose last version a tail remembers at least, to tell forks. */
 const REMEMBERED_CALLS = 20_000;
 /** How long a tail that is up to date lets entries gather. */
 const LINGER_MS = 20;
@@ -130,7 +131,7 @@ async function* readPass(
 class Chains {
   readonly #names: StreamNames;
   readonly #log: Log;
-  readonly #lastOf = new Map<string, Version>();
+  readonly #lastOf = new RecentMap<string, Version>(REMEMBERED_CALLS);
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
   constructor({ names, log }: CallTailContext) {
@@ -139,10 +140,7 @@ class Chains {
   }
 
   remember(callId: string, version: Version): void {
-    // The oldest memory goes first: a call that moves is put to the end.
-    this.#lastOf.delete(callId);
     this.#lastOf.set(callId, version);
-    if (this.#lastOf.size > REMEMBERED_CALLS) for (const oldest of this.#lastOf.keys()) if (this.#lastOf.delete(oldest)) break;
   }
 
   /** `undefined`: what was stored there is no link of its call's chain. */
