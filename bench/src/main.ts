@@ -1,6 +1,7 @@
 /** `npm run bench`: measures the product beside its floor and prints both. */
 import { writeFile } from "node:fs/promises";
 import { availableParallelism, loadavg } from "node:os";
+import { bundleForPage, bundleSizeLines } from "./bundle-size.js";
 import type { Cell } from "./figures.js";
 import { measureGroup } from "./measure.js";
 import { natsBinary } from "./nats-process.js";
@@ -45,7 +46,8 @@ async function bench(given: BenchOptions): Promise<void> {
     }
   }
   if (cells.length === 0) return;
-  say(`\n${report(cells)}\n${facts().machine}`);
+  say(`\n${report(cells)}\n${facts().machine}\n`);
+  for (const line of bundleSizeLines(await bundleForPage())) say(line);
   await keep(given.jsonFile, reportJson(cells, facts()));
 }
 

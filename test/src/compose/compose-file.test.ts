@@ -113,7 +113,8 @@ describe("docker-compose.yml", () => {
     const servers = ["nats-1", "nats-2", "nats-3"];
     for (const server of servers) {
       expect(block(server)).toContain(`volumes: ["${server}:/data"]`);
-      expect(block("x-nats-environment")).toContain(`@${server}:6222`);
+      // Each names the others, and not itself.
+      for (const other of servers) expect(block(server).includes(`@${other}:6222`)).toBe(other !== server);
       expect(block("x-broker")).toMatch(new RegExp(`[@/]${server}:4222`));
     }
     const [floor = ""] = /(?<=nats-server )2\.10\.\d+(?= or newer on \*\*every\*\* server)/.exec(operations) ?? [];

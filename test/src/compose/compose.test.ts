@@ -120,7 +120,12 @@ describe.skipIf(!isRun)(isRun ? title : `${title} [${reason}]`, { timeout: 240_0
 
   it("comes up healthy with one command, and provisions itself", async () => {
     const begun = performance.now();
-    await project.composed(["up", "--detach", "--no-build"]);
+    try {
+      await project.composed(["up", "--detach", "--no-build"]);
+    } catch (cause) {
+      const logs = await Promise.all(["nats-1", "nats-2", "nats-3", "broker-1"].map((service) => project.logs(service, "--tail", "40")));
+      throw new Error(`compose up failed; its logs:\n${logs.join("\n")}`, { cause });
+    }
     await project.healthy(STAY);
     note(`up to all healthy: ${seconds(begun)}`);
     expect(await project.state("provision")).toMatchObject({ Status: "exited", ExitCode: 0 });

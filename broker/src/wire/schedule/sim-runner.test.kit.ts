@@ -360,11 +360,18 @@ export class SimRunner {
       .digest("hex");
     const at = process.clock.now();
     const receipt: Receipt = { callId, grantId, fence, attempt, digest, startedAtUnixMs: at, finishedAtUnixMs: at, outcome };
-    await this.write(process, () => this.journal.finish(receipt));
+    const isSubmitted = outcome?.$case === "submitted";
+    await this.write(process, () => {
+      this.journal.finish(receipt);
+      if (isSubmitted && process.dead) {
+        // The process that came after it did not find the handle yet when it looked.
+        this.settleLater(this.process, receipt);
+      }
+    });
     if (this.link !== undefined && this.link.epoch > 0) {
       this.delivery.deliver(this.link, receipt);
     }
-    if (outcome?.$case === "submitted") {
+    if (isSubmitted) {
       this.settleLater(process, receipt);
     }
   }
