@@ -14,6 +14,7 @@ const REPORTS = join(ROOT, ".cache", "test-reports");
 /** Folders of compiled port suites, which a second Node runs too: what touches native code, workers, files and sockets. */
 const PORT_SUITES = [
   "broker/dist/ledger/",
+  "broker/dist/sqlite/",
   "broker/dist/bus/",
   "broker/dist/catalog/store/",
   "test/dist/ledger/",
