@@ -148,7 +148,7 @@ describe("the call index at scale", () => {
         const from = performance.now();
         const { data } = await index.list("default", filter, { limit: 100 });
         const ms = performance.now() - from;
-        expect(data, name).toHaveLength(expected);
+        expect(data, name).toHaveLength(Math.min(expected, 100));
         timings.push(`${name} ${ms.toFixed(1)} ms`);
         expect(ms, name).toBeLessThan(1_000);
       }
