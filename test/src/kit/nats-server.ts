@@ -8,7 +8,7 @@
  *   server is down stays free.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { existsSync, rmSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -57,6 +57,8 @@ export interface NatsServer {
 
 const READY_TIMEOUT_MS = 20_000;
 const START_TRIES = 5;
+/** The kernel stops a process within microseconds. */
+const STOP_MS = 2_000;
 /**
  * Each worker of a test run takes ports of a range of its own: the port of a server that was killed would otherwise be taken
  * by a server of another test, and its clients would come back to that one.
@@ -268,6 +270,12 @@ class ServerProcess implements NatsServer {
 
   pause(): void {
     process.kill(this.pid, "SIGSTOP");
+    // The kernel stops its threads one by one: until the last one, requests are answered.
+    const tasks = `/proc/${this.pid}/task`;
+    const end = performance.now() + STOP_MS;
+    while (existsSync(tasks) && !readdirSync(tasks).every((task) => isStopped(`${tasks}/${task}/stat`))) {
+      if (performance.now() > end) throw new Error(`nats-server ${this.pid} did not stop within ${STOP_MS} ms`);
+    }
   }
 
   resume(): void {
@@ -283,5 +291,15 @@ class ServerProcess implements NatsServer {
     await rm(this.#setup.workDir, { recursive: true, force: true });
     workDirs.delete(this.#setup.workDir);
     if (this.#setup.ownsStore) await rm(this.#setup.storeDir, { recursive: true, force: true });
+  }
+}
+
+/** Is the thread stopped, or gone? */
+function isStopped(stat: string): boolean {
+  try {
+    const text = readFileSync(stat, "utf8");
+    return text.slice(text.lastIndexOf(")") + 2).startsWith("T");
+  } catch {
+    return true;
   }
 }
