@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from "vitest";
 import { silentLog } from "../app/logs.js";
 import type { Bus } from "../domain/ports/bus.js";
-import { AGENT, type BrokerParts, connectRunner, createSite, type Site, startBroker, until } from "./wire.test.kit.js";
+import { AGENT, type BrokerParts, connectRunner, createSite, type Site, startBroker, TOOL, until } from "./wire.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -135,22 +135,7 @@ describe("calls that wait for a runner", () => {
         bindingKind: "browser",
         checkArguments: () => [],
         checkResult: () => [],
-        tool: {
-          name,
-          description: "",
-          input_schema: true,
-          output_schema: null,
-          binding: "shop",
-          behaviour: "write",
-          confirmation: "never",
-          result_semantics: "completion",
-          max_result_context_bytes: 16_384,
-          version: "1",
-          timeout_seconds: 30,
-          idempotent: false,
-          cancellable: true,
-          scopes: [],
-        },
+        tool: { ...TOOL, name },
       }),
     };
     const one = await broker(site, {}, { catalog });

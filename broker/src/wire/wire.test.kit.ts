@@ -109,7 +109,8 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
   };
 }
 
-const TOOL: ToolView = {
+/** A tool of the binding `shop` that is not safe to repeat. */
+export const TOOL: ToolView = {
   name: "echo",
   description: "A tool.",
   input_schema: { type: "object" },

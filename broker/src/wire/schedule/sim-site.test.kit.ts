@@ -8,6 +8,7 @@ import type { Log } from "../../domain/ports/log.js";
 import { createMemoryLedgerStore } from "../../ledger/memory/memory-ledger.js";
 import { DEFAULT_FIGURES, type Figures } from "../figures.js";
 import { createWire, type Wire } from "../wire.js";
+import { TOOL as ANY_TOOL } from "../wire.test.kit.js";
 import { type BusFaults, Cuts, createSimBus } from "./sim-bus.test.kit.js";
 import { createSimChannel, type SimChannel } from "./sim-channel.test.kit.js";
 import { type SimRunnerOptions, SUBMISSION_TOOL } from "./sim-execution.test.kit.js";
@@ -235,22 +236,7 @@ export class SimSite {
   }
 }
 
-const TOOL: ToolView = {
-  name: "",
-  description: "A tool.",
-  input_schema: { type: "object" },
-  output_schema: null,
-  binding: "shop",
-  behaviour: "write",
-  confirmation: "never",
-  result_semantics: "completion",
-  max_result_context_bytes: 16_384,
-  version: "1",
-  timeout_seconds: 12,
-  idempotent: false,
-  cancellable: true,
-  scopes: [],
-};
+const TOOL: ToolView = { ...ANY_TOOL, timeout_seconds: 12 };
 
 const simCatalog: CatalogOperations = {
   resolveTool: async (_application, toolset, name) => {
