@@ -7,11 +7,11 @@ import { afterEach, describe, expect, it } from "vitest";
 import type { CallEntry } from "../domain/call/entries.js";
 import { encodeEntry } from "../domain/call/entry-codec.js";
 import { noteOf } from "../domain/call/entry-note.js";
-import { CALL_STATES } from "../domain/call-view.js";
+import { CALL_STATES, type CallFilter } from "../domain/call-view.js";
 import type { Log } from "../domain/ports/log.js";
 import { createMemoryLedger, createMemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
 import { anyWalk, walk } from "../testing/arbitrary-call.js";
-import { type CallIndex, type CallIndexFilter, createCallIndex } from "./call-index.js";
+import { type CallIndex, createCallIndex } from "./call-index.js";
 import { generatedLedger, RUNNING_SHARE } from "./testing/generated-ledger.js";
 import { indexFile, listed, tidy } from "./testing/index-scene.js";
 
@@ -134,7 +134,7 @@ describe("the call index at scale", () => {
     stalls.disable();
     try {
       const timings: string[] = [];
-      const filters: [string, CallIndexFilter, number][] = [
+      const filters: [string, CallFilter, number][] = [
         ["all", {}, 100],
         ["state running", { state: "running" }, 100],
         ["state queued (none)", { state: "queued" }, 0],

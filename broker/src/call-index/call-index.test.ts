@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it } from "vitest";
 import type { CallEntry } from "../domain/call/entries.js";
 import { encodeEntry } from "../domain/call/entry-codec.js";
+import type { CallFilter } from "../domain/call-view.js";
 import type { Ledger, Version } from "../domain/ports/ledger.js";
 import { acceptedEntry, receiptFacts, SAMPLE_START_MS, sampleHolder, sampleRequest } from "../testing/sample-call.js";
-import type { CallIndexFilter } from "./call-index.js";
 import { createCallIndex } from "./call-index.js";
 import { CANCEL, indexFile, listed, refusalOf, Scene, tidy } from "./testing/index-scene.js";
 
@@ -70,12 +70,12 @@ describe("listing", () => {
       throw new Error("the first page has no token");
     }
     const changed = Buffer.from(JSON.stringify([1, -5, "x"])).toString("base64url");
-    const attempts: [string, CallIndexFilter, string][] = [
+    const attempts: [string, CallFilter, string][] = [
       ["default", {}, token],
       ["default", { subject: "user_2" }, token],
       ["default", { subject: "user_1", state: "queued" }, token],
       ["other", { subject: "user_1" }, token],
-      ...["", " ", "null", "abc", changed, `${token}x`, "\u0000", "💥".repeat(1_000)].map((page): [string, CallIndexFilter, string] => [
+      ...["", " ", "null", "abc", changed, `${token}x`, "\u0000", "💥".repeat(1_000)].map((page): [string, CallFilter, string] => [
         "default",
         { subject: "user_1" },
         page,
@@ -120,7 +120,7 @@ describe("listing", () => {
     await scene.accept("call_subject", { subject: hostile });
     const version = await scene.accept("call_session", { session: "chat", subject: hostile, tool: "lookup" });
     await scene.add("call_tool", CANCEL);
-    const found = (filter: CallIndexFilter): Promise<string[]> => listed(index, filter, version + 1);
+    const found = (filter: CallFilter): Promise<string[]> => listed(index, filter, version + 1);
     expect(await found({ tool: "lookup" })).toEqual(["call_session", "call_tool"]);
     expect(await found({ toolset: "desk" })).toEqual(["call_toolset"]);
     expect(await found({ binding: "desk" })).toEqual(["call_binding"]);
@@ -188,7 +188,7 @@ describe("following the ledger", () => {
     const scene = new Scene();
     const index = await scene.start();
     await scene.accept("call_a");
-    const steps: [CallEntry, NonNullable<CallIndexFilter["state"]>][] = [
+    const steps: [CallEntry, NonNullable<CallFilter["state"]>][] = [
       [
         {
           kind: "granted",

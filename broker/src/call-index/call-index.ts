@@ -7,14 +7,16 @@
  * - Whatever fails while following (ledger away, disk full, file damaged), the index goes on from what is written.
  * - Following never keeps the event loop for longer than one batch.
  */
+
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
+import type { CallFilter } from "../domain/call-view.js";
 import type { Page, PageRequest } from "../domain/ports/catalog.js";
 import { type Ledger, LedgerError, type TailedEntry, type Version } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import { type CallRows, FILTER_COLUMNS, type LedgerPlace, NO_PLACE, type RowChange } from "./call-rows.js";
 import { CallTracker, type SkipReason, type Tracked } from "./call-tracker.js";
 import { type FileLife, isBroken, openCallRows, remakeCallRows } from "./index-file.js";
-import { away, type CallIndexFilter, filterValues, limitOf } from "./listing.js";
+import { away, filterValues, limitOf } from "./listing.js";
 import { decodePageToken, encodePageToken, listingFingerprint } from "./page-token.js";
 
 /** Entries that are written in one transaction, at most. */
@@ -50,8 +52,6 @@ export interface CallSummary {
   readonly callId: string;
 }
 
-export type { CallIndexFilter } from "./listing.js";
-
 export interface CallIndex {
   /** Opens the file and begins to follow the ledger; does not wait for it. Rejects with `CallIndexError`. */
   start(): Promise<void>;
@@ -63,7 +63,7 @@ export interface CallIndex {
    */
   list(
     application: string,
-    filter: CallIndexFilter,
+    filter: CallFilter,
     page: PageRequest,
     options?: { readonly atLeast?: Version | undefined },
   ): Promise<Page<CallSummary>>;
@@ -124,7 +124,7 @@ class FollowingCallIndex implements CallIndex {
 
   async list(
     application: string,
-    filter: CallIndexFilter,
+    filter: CallFilter,
     page: PageRequest,
     options: { readonly atLeast?: Version | undefined } = {},
   ): Promise<Page<CallSummary>> {

@@ -1,22 +1,11 @@
 /** What a listing may ask for, and what is refused. */
 import { BrokerError } from "../domain/broker-error.js";
-import type { CallStateName } from "../domain/call-view.js";
+import type { CallFilter } from "../domain/call-view.js";
 import type { PageRequest } from "../domain/ports/catalog.js";
 import type { FILTER_COLUMNS } from "./call-rows.js";
 
 const PAGE_LIMIT_DEFAULT = 20;
 const PAGE_LIMIT_MAX = 100;
-
-/** Fields that calls are listed by; all that are given must match. The same as the query of `GET /v1/calls`. */
-export interface CallIndexFilter {
-  readonly state?: CallStateName | undefined;
-  readonly tool?: string | undefined;
-  readonly toolset?: string | undefined;
-  readonly binding?: string | undefined;
-  readonly agent?: string | undefined;
-  readonly subject?: string | undefined;
-  readonly session?: string | undefined;
-}
 
 /** How many calls a page may have. Throws {@link BrokerError} `body_invalid`. */
 export function limitOf(page: PageRequest): number {
@@ -29,7 +18,7 @@ export function limitOf(page: PageRequest): number {
 }
 
 /** The value of each column; null where any will do. */
-export function filterValues(filter: CallIndexFilter): Record<(typeof FILTER_COLUMNS)[number], string | null> {
+export function filterValues(filter: CallFilter): Record<(typeof FILTER_COLUMNS)[number], string | null> {
   const { session, subject, agent, tool, toolset, binding, state } = filter;
   return {
     session: session ?? null,

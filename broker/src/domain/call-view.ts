@@ -94,3 +94,14 @@ export function isSettled(state: CallStateName): state is SettledStateName {
 export function answersTurn(state: CallStateName): boolean {
   return isSettled(state) || state === "submitted" || state === "needs_reconciliation";
 }
+
+/** Fields that calls are listed by; all that are given must match. The same as the query of `GET /v1/calls`. */
+export interface CallFilter {
+  readonly state?: CallStateName | undefined;
+  readonly tool?: string | undefined;
+  readonly toolset?: string | undefined;
+  readonly binding?: string | undefined;
+  readonly agent?: string | undefined;
+  readonly subject?: string | undefined;
+  readonly session?: string | undefined;
+}

@@ -3,7 +3,7 @@ import { BrokerError } from "../domain/broker-error.js";
 import { isSettledState, type StoredText } from "../domain/call/call-state.js";
 import { characterBorder } from "../domain/call/projection.js";
 import { storedValueOf } from "../domain/call/view.js";
-import type { CallEventView, CallView } from "../domain/call-view.js";
+import type { CallEventView, CallFilter, CallView } from "../domain/call-view.js";
 import { RESULT_BYTES_MAX, RESULT_PAGE_BYTES_DEFAULT, RESULT_PAGE_BYTES_MAX } from "../domain/limits.js";
 import type { AgentPrincipal } from "../domain/ports/access.js";
 import type { Page, PageRequest } from "../domain/ports/catalog.js";
@@ -19,7 +19,7 @@ import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import { inlineText } from "./frames.js";
 import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
-import type { CallFilter, CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitSignal } from "./operations.js";
+import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitSignal } from "./operations.js";
 import { storedOnce } from "./stored-once.js";
 
 export interface CallServiceContext {

@@ -1,7 +1,7 @@
 /** What the gateways may ask of the wire. HTTP and gRPC are two spellings of these operations. */
 
 import type { BrokerFrame, FrameChannel, RunnerFrame } from "@toolrunner/proto";
-import type { CallEventView, CallStateName, CallView } from "../domain/call-view.js";
+import type { CallEventView, CallFilter, CallView } from "../domain/call-view.js";
 import type { AgentPrincipal, RunnerPrincipal } from "../domain/ports/access.js";
 import type { Json, Page, PageRequest } from "../domain/ports/catalog.js";
 
@@ -22,16 +22,6 @@ export interface CreateCallBody {
   readonly priority?: "interactive" | "background" | undefined;
   readonly max_attempts?: number | undefined;
   readonly audience?: string | undefined;
-}
-
-export interface CallFilter {
-  readonly state?: CallStateName | undefined;
-  readonly tool?: string | undefined;
-  readonly toolset?: string | undefined;
-  readonly binding?: string | undefined;
-  readonly agent?: string | undefined;
-  readonly subject?: string | undefined;
-  readonly session?: string | undefined;
 }
 
 /** Says when nobody waits any more. An `AbortSignal` is one; there are lighter ones, and one is made for each call. */

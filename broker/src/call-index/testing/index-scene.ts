@@ -1,4 +1,5 @@
 /** A ledger in memory and the indexes that follow it, for the tests of the call index. */
+
 import { randomUUID } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,11 +8,12 @@ import { BrokerError } from "../../domain/broker-error.js";
 import type { CallRequest } from "../../domain/call/call-state.js";
 import type { CallEntry } from "../../domain/call/entries.js";
 import { encodeEntry } from "../../domain/call/entry-codec.js";
+import type { CallFilter } from "../../domain/call-view.js";
 import type { Ledger, Version } from "../../domain/ports/ledger.js";
 import type { Log, LogFields } from "../../domain/ports/log.js";
 import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../../ledger/memory/memory-ledger.js";
 import { acceptedEntry, SAMPLE_START_MS, sampleRequest } from "../../testing/sample-call.js";
-import { type CallIndex, type CallIndexFilter, type CallIndexOptions, createCallIndex } from "../call-index.js";
+import { type CallIndex, type CallIndexOptions, createCallIndex } from "../call-index.js";
 
 const folders: string[] = [];
 const indexes: CallIndex[] = [];
@@ -84,12 +86,7 @@ export const CANCEL: Extract<CallEntry, { readonly kind: "cancelled" }> = {
 };
 
 /** Ids of all matching calls, page by page. */
-export async function listed(
-  index: CallIndex,
-  filter: CallIndexFilter = {},
-  atLeast?: Version,
-  application = "default",
-): Promise<string[]> {
+export async function listed(index: CallIndex, filter: CallFilter = {}, atLeast?: Version, application = "default"): Promise<string[]> {
   const ids: string[] = [];
   let page: string | undefined;
   do {

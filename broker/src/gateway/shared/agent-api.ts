@@ -7,11 +7,11 @@
  */
 
 import { BrokerError } from "../../domain/broker-error.js";
-import type { CallEventView, CallView } from "../../domain/call-view.js";
+import type { CallEventView, CallFilter, CallView } from "../../domain/call-view.js";
 import { ID_PATTERN } from "../../domain/limits.js";
 import type { AgentPrincipal, CreatedKey, KeyOperations, KeyView } from "../../domain/ports/access.js";
 import type { BindingView, CatalogOperations, Page, ToolsetView } from "../../domain/ports/catalog.js";
-import type { CallFilter, CallOperations, RunnerOperations, RunnerView, WaitSignal } from "../../wire/operations.js";
+import type { CallOperations, RunnerOperations, RunnerView, WaitSignal } from "../../wire/operations.js";
 import * as forms from "./forms.js";
 import { pageOfKeys } from "./key-pages.js";
 import { requireScope } from "./scopes.js";

@@ -1,6 +1,6 @@
 /** The form of every request that agents can make. */
 
-import { CALL_STATES } from "../../domain/call-view.js";
+import { CALL_STATES, type CallFilter } from "../../domain/call-view.js";
 import {
   ATTEMPTS_MAX,
   IDEMPOTENCY_KEY_CHARACTERS_MAX,
@@ -12,7 +12,7 @@ import {
 } from "../../domain/limits.js";
 import { SCOPES, type Scope } from "../../domain/ports/access.js";
 import { BINDING_KINDS, type BindingKind, type Json, type PageRequest } from "../../domain/ports/catalog.js";
-import type { CallFilter, CancelMode, CreateCallBody, ReconcileOutcome } from "../../wire/operations.js";
+import type { CancelMode, CreateCallBody, ReconcileOutcome } from "../../wire/operations.js";
 import { defineForm, type Schema } from "./form.js";
 
 /** Longest text that names something: a subject, a session, an agent. */
