@@ -6,7 +6,7 @@ import { runPlan } from "./run-plan.js";
 const LONG = process.env["TOOLRUNNER_LONG"] === "1";
 const ONE = process.env["TOOLRUNNER_MODEL_PLAN"];
 const SEED = process.env["TOOLRUNNER_MODEL_SEED"];
-const RUNS = Number(process.env["TOOLRUNNER_MODEL_RUNS"] ?? (LONG ? 4_000 : 60));
+const RUNS = Number(process.env["TOOLRUNNER_MODEL_RUNS"] ?? (LONG ? 4_000 : 50));
 
 async function holds(plan: Plan): Promise<void> {
   const { failures, logged } = await runPlan(plan);
