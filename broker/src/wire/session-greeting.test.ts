@@ -11,7 +11,10 @@ const KEY = "default.shop.runner_1";
 async function stage(wrap: (registry: Registry) => Registry = (registry) => registry) {
   const bus = createLocalBusHub().connect();
   const registry = await bus.registry("sessions");
-  const state = { unavailable: undefined as { close: 4501 | 4503; reason: string } | undefined, present: undefined as { sessionEpoch: number; journalId: string } | undefined };
+  const state = {
+    unavailable: undefined as { close: 4501 | 4503; reason: string } | undefined,
+    present: undefined as { sessionEpoch: number; journalId: string } | undefined,
+  };
   const greetings = new Greetings({
     brokerId: "broker_a",
     log: silentLog,
