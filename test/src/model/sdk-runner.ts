@@ -39,6 +39,10 @@ export class SdkRunner implements SiteRunner {
   calm = false;
   script: HandlerScript | undefined;
   readonly journal: SdkJournal;
+  /** The script takes its id away from it. */
+  mayEnd = false;
+  /** How it ended for good. */
+  ended: string | undefined;
   /** Frames from brokers that wait: scripted cases hold a socket's buffer up. */
   private held: (() => void)[] | undefined;
   private incarnation = 0;
@@ -51,7 +55,8 @@ export class SdkRunner implements SiteRunner {
     private readonly site: SimSite,
     readonly options: SimRunnerOptions,
   ) {
-    this.journal = new SdkJournal(options.runnerId);
+    // Two processes that go by one id have two journals.
+    this.journal = new SdkJournal(`${options.runnerId}_${site.runners.length}`);
     this.process = this.fresh();
   }
 
@@ -107,7 +112,8 @@ export class SdkRunner implements SiteRunner {
       runner.start().catch((error: unknown) => site.failed(`${process.name} did not start: ${String(error)}`));
       runner.closed.then(
         ({ kind }) => {
-          if (!process.dead) site.failed(`${process.name} ended as ${kind}`);
+          this.ended = kind;
+          if (!process.dead && !this.mayEnd) site.failed(`${process.name} ended as ${kind}`);
         },
         (error: unknown) => site.failed(String(error)),
       );
@@ -182,7 +188,7 @@ export class SdkRunner implements SiteRunner {
         if (ctx.signal.aborted && this.script?.deaf !== true && (this.script !== undefined || random.chance(0.5))) break;
         if (this.calm) break;
       }
-      ctx.signal.throwIfAborted();
+      if (this.script?.deaf !== true) ctx.signal.throwIfAborted();
       const fails = this.script === undefined ? !this.calm && random.chance(0.1) : this.failed < (this.script.failures ?? 0);
       if (fails) {
         this.failed += 1;
