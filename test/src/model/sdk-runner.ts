@@ -87,6 +87,11 @@ export class SdkRunner implements SiteRunner {
     this.channel = undefined;
   }
 
+  /** It has a session, and knows it. */
+  get ready(): boolean {
+    return this.runner?.state.kind === "ready";
+  }
+
   /** From now on frames from brokers wait, as in the buffer of a socket that nobody reads. */
   hold(): void {
     this.held ??= [];

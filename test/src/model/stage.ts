@@ -55,14 +55,14 @@ export class Stage {
   async runner(runnerId: string, broker: SimBroker, script: HandlerScript = {}, slots = 4): Promise<SdkRunner> {
     const before = this.sessions(runnerId, broker);
     const runner = this.dials(runnerId, broker, { binding: "shop", subject: "", slots }, script);
-    await this.until(`the session of ${runnerId}`, () => this.sessions(runnerId, broker) > before);
+    await this.until(`the session of ${runnerId}`, () => this.sessions(runnerId, broker) > before && runner.ready);
     return runner;
   }
 
   /** A tab of the user with a session at `broker`. */
   async tab(runnerId: string, broker: SimBroker, subject: string): Promise<SdkRunner> {
     const tab = this.dials(runnerId, broker, { binding: "tab", subject, slots: 4 }, {});
-    await this.until(`the session of ${runnerId}`, () => this.sessions(runnerId, broker) > 0);
+    await this.until(`the session of ${runnerId}`, () => this.sessions(runnerId, broker) > 0 && tab.ready);
     return tab;
   }
 
