@@ -56,6 +56,7 @@ function stage(slots: number) {
     draining: false,
     expired: false,
     congested: false,
+    bringing: false,
     closed: false,
     pingNumber: 5,
     pongNumber: 4,

@@ -30,7 +30,15 @@ export class ReceiptDelivery {
   /** By session, then by grant and digest. */
   private readonly under = new WeakMap<Session, Map<string, Delivery>>();
 
-  constructor(private readonly context: { readonly asks: RunnerAsks; readonly blobs: BlobStore; readonly ids: IdSource }) {}
+  constructor(
+    private readonly context: {
+      readonly asks: RunnerAsks;
+      readonly blobs: BlobStore;
+      readonly ids: IdSource;
+      /** The receipt of this grant was answered, or its session is over. */
+      readonly answered: (session: Session, grantId: string) => void;
+    },
+  ) {}
 
   take(session: Session, receipt: Receipt): void {
     if (!isId(receipt.callId) || !isId(receipt.grantId)) {
@@ -68,6 +76,7 @@ export class ReceiptDelivery {
           session.channel.send(receiptAckFrame(receipt.callId, receipt.grantId, disposition));
         }
       }
+      this.context.answered(session, receipt.grantId);
     });
   }
 

@@ -364,6 +364,7 @@ export class LocalSessions implements RunnerSessions {
       draining: this.stopping,
       expired: false,
       congested: false,
+      bringing: false,
       closed: false,
       pingNumber: 0,
       pongNumber: 0,
