@@ -41,7 +41,7 @@ async function chaos(
 
 describe("chaos", () => {
   it(
-    "I1 to I7: three brokers, three NATS servers and six runners keep every promise while they are killed, stopped and cut off",
+    "I1, I2, I3, I4, I5, I6, I7: three brokers, three NATS servers and six runners keep every promise while they are killed, stopped and cut off",
     async () => {
       const { code, text, report } = await chaos("--minutes", "0.6", "--seed", "20");
       console.log(text);
