@@ -12,6 +12,7 @@ import { messageOf, RunnerRefusedError, RunnerStoppedError } from "./core/errors
 import { GrantDesk } from "./core/grant-desk.js";
 import { createHandlerTable, declarationOf, type HandlerDeclaration } from "./core/handlers.js";
 import { randomId } from "./core/ids.js";
+import type { JournalOwner, OpenJournal } from "./core/journal.js";
 import { createJournalGate, type JournalGate } from "./core/journal-gate.js";
 import type { HeldRunnerId } from "./core/place.js";
 import { type ResolvedOptions, type RunnerOptions, resolveOptions } from "./core/runner-options.js";
@@ -99,26 +100,20 @@ class ServingRunner implements Runner {
   async #start(): Promise<void> {
     const { log, journal, clock, random } = this.options;
     if (this.#stopping.signal.aborted) throw new RunnerStoppedError("the runner was stopped before it was started");
+    const { place } = this.options.transport;
+    if (this.#runnerId === "") this.#heldId = (await place?.holdRunnerId(this.options.binding)) ?? null;
     let gate: JournalGate;
     try {
-      const opened = await journal.open({ clock });
+      const opened = await journal.open({ clock, log, owner: this.#owner() });
+      this.#sayIfNotDurable(opened);
       gate = createJournalGate(opened, { clock, random, log, onFault: () => this.#reviewFault() });
     } catch (error) {
       log.error("journal_not_opened", { journal: journal.kind, message: messageOf(error) });
+      this.#heldId?.release();
       this.#end({ kind: "stopped" });
       throw error;
     }
-    if (!journal.durable) {
-      log.warn("journal_not_durable", {
-        journal: journal.kind,
-        message: "results that are not yet acknowledged are lost when this process ends, and the outcome of what then runs is unknown",
-      });
-    }
-    const { place } = this.options.transport;
-    if (this.#runnerId === "") {
-      this.#runnerId = runnerIdOf(gate.journalId);
-      this.#heldId = (await place?.holdRunnerId(this.options.binding)) ?? null;
-    }
+    if (this.runnerId === "") this.#runnerId = runnerIdOf(gate.journalId);
     this.#unwatch = place?.watch(() => this.#session?.tellInstance()) ?? this.#unwatch;
     this.#gate = gate;
     this.#desk = new GrantDesk({
@@ -138,6 +133,21 @@ class ServingRunner implements Runner {
     }
     void this.#serve(gate, this.#desk);
     return ready;
+  }
+
+  #owner(): JournalOwner {
+    const { transport, binding, subject } = this.options;
+    return { broker: transport.address ?? "", binding, subject, runnerId: this.runnerId };
+  }
+
+  #sayIfNotDurable({ weakness }: OpenJournal): void {
+    const { log, journal } = this.options;
+    if (journal.durable && weakness === undefined) return;
+    const lost = "results that are not yet acknowledged are lost when this process ends, and the outcome of what then runs is unknown";
+    log.warn("journal_not_durable", {
+      journal: weakness === undefined ? journal.kind : "memory",
+      message: weakness === undefined ? lost : `${weakness}: ${lost}`,
+    });
   }
 
   /** Settles with the first state that decides about `start()`. */

@@ -10,6 +10,7 @@ import type { Transport } from "../core/transport.js";
 import { runnerAddress } from "../core/websocket-address.js";
 import type { RunnerChannel } from "../core/wire.js";
 import { createBrowserPlace } from "./detect-place.js";
+import { indexedDbJournal } from "./indexed-db-journal.js";
 
 /**
  * A transport over WebSocket, for pages and workers. `url` is `ws://`, `wss://`, `http://` or `https://`; without a path,
@@ -23,6 +24,8 @@ export function connectWebSocket(url: string): Transport {
     name: "websocket_binary",
     carriesCredential: false,
     place,
+    address: address.href,
+    journal: indexedDbJournal(),
     async connect({ signal }) {
       await place.present(signal);
       const attempt = new AbortController();

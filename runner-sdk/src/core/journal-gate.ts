@@ -57,6 +57,12 @@ export function createJournalGate(
     if (trying === 0) setFault(null);
   }
 
+  journal.watch?.((found) => {
+    if (closing.signal.aborted) return;
+    // What is still being tried clears the fault when it is written.
+    if (found !== null || trying === 0) setFault(found);
+  });
+
   return {
     journalId: journal.journalId,
     view: journal.view,
