@@ -54,6 +54,7 @@ function stage(slots: number) {
     sight: 2,
     focused: false,
     draining: false,
+    expired: false,
     closed: false,
     pingNumber: 5,
     pongNumber: 4,

@@ -45,6 +45,7 @@ function directoryOf(count: number) {
       sight: 2,
       focused: false,
       draining: false,
+      expired: false,
       closed: index % 11 === 0,
       pingNumber: 0,
       pongNumber: 0,

@@ -6,7 +6,7 @@
  * is sent once, on the session and for the claim that it was made for, or never (G1); pings are spread over their interval,
  * whenever sessions begin.
  */
-import type { CloseCode, HeldGrant, RunnerFrame } from "@toolrunner/proto";
+import type { CloseCode, RunnerFrame } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -26,6 +26,7 @@ import type { RunnerChannel, RunnerConnection, RunnerSessions } from "./operatio
 import { PingRing, type PingSlot } from "./ping-ring.js";
 import { LOCAL_CLAIM } from "./placement.js";
 import { freeSlots, type Session, type SessionRef, sightOf } from "./session.js";
+import { SessionCredentials } from "./session-credentials.js";
 import type { FrameHandlers } from "./session-frames.js";
 import { SessionGrants } from "./session-grants.js";
 import { type Greeted, Greetings } from "./session-greeting.js";
@@ -65,11 +66,13 @@ export class LocalSessions implements RunnerSessions {
   private readonly memory = new GrantMemory();
   private readonly greetings: Greetings;
   private readonly pings: PingRing<Session>;
+  private readonly credentials: SessionCredentials;
   private readonly serving = new Map<RunnerChannel, Promise<void>>();
 
   constructor(private readonly context: SessionsContext) {
     const { timers, clock, figures } = context;
     this.pings = new PingRing({ timers, clock, intervalMs: figures.pingIntervalMs }, (session) => this.ping(session));
+    this.credentials = new SessionCredentials({ ...context, renewed: (session) => context.dispatcher().slotFreed(session, true) });
     this.greetings = new Greetings({
       brokerId: context.brokerId,
       log: context.log,
@@ -158,6 +161,7 @@ export class LocalSessions implements RunnerSessions {
   /** Closes the sessions that a revoked key opened. */
   keyRevoked(keyId: string): void {
     this.greetings.keyRevoked(keyId);
+    this.credentials.keyRevoked(keyId);
     for (const session of [...this.context.registry.all]) {
       if (session.keyId === keyId) {
         session.channel.close(4401, "the runner key was revoked");
@@ -197,7 +201,13 @@ export class LocalSessions implements RunnerSessions {
       return fate === "sent" ? "gone" : "never_sent";
     }
     const claim = this.claimOf(session, grant);
-    if (session === undefined || claim?.session !== session || session.ref.sessionEpoch !== sessionEpoch || session.draining) {
+    if (
+      session === undefined ||
+      claim?.session !== session ||
+      session.ref.sessionEpoch !== sessionEpoch ||
+      session.draining ||
+      session.expired
+    ) {
       claim?.release();
       this.memory.remember(grant.grantId, "refused");
       return "never_sent";
@@ -241,7 +251,7 @@ export class LocalSessions implements RunnerSessions {
           }
           session = this.sessionFrom(greeted, channel);
           slot = this.pings.add(session);
-          this.open(session, greeted.hello.held);
+          this.open(session, greeted);
           continue;
         }
         if (session.work.crowded) {
@@ -282,6 +292,10 @@ export class LocalSessions implements RunnerSessions {
       session.channel.close(4400, "a second hello");
       return;
     }
+    if (frame.frame?.$case === "credential") {
+      this.credentials.take(session, frame.frame.value.credential);
+      return;
+    }
     const wasFull = freeSlots(session) <= 0;
     this.context.frames().handle(session, frame.frame);
     if (freeSlots(session) > 0) {
@@ -289,7 +303,7 @@ export class LocalSessions implements RunnerSessions {
     }
   }
 
-  private open(session: Session, held: readonly HeldGrant[]): void {
+  private open(session: Session, { hello, checked }: Greeted): void {
     const { figures, clock, log, registry } = this.context;
     this.supersede(registry.find(session.ref), session.ref.sessionEpoch);
     registry.add(session);
@@ -306,6 +320,7 @@ export class LocalSessions implements RunnerSessions {
           serverTimeUnixMs: clock.now(),
           limits: { frameBytes: FRAME_BYTES_MAX, resultBytes: RESULT_BYTES_MAX, progressBytes: PROGRESS_BYTES_MAX, slots: SLOTS_MAX },
           wantsToolDefinitions: this.context.definitions !== undefined,
+          renewsCredentials: true,
         },
       },
     });
@@ -318,7 +333,8 @@ export class LocalSessions implements RunnerSessions {
       handlers: session.handlers.size,
       slots: session.slots,
     });
-    this.context.frames().hello(session, held);
+    this.credentials.opened(session, checked.principal, hello.renewsCredentials);
+    this.context.frames().hello(session, hello.held);
     this.context.dispatcher().sessionAdded(session);
   }
 
@@ -341,6 +357,7 @@ export class LocalSessions implements RunnerSessions {
       sight: sightOf(state?.visibility),
       focused: state?.focused ?? false,
       draining: this.stopping,
+      expired: false,
       closed: false,
       pingNumber: 0,
       pongNumber: 0,
@@ -378,6 +395,7 @@ export class LocalSessions implements RunnerSessions {
     }
     session.closed = true;
     session.work.end();
+    this.credentials.ended(session);
     for (const grantId of session.grants.ids()) {
       this.memory.remember(grantId, "sent");
     }

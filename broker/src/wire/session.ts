@@ -27,7 +27,8 @@ export interface Session {
   readonly bindingKind: BindingKind;
   /** The subject that calls must name; null on a backend. */
   readonly subject: string | null;
-  readonly keyId: string;
+  /** Of the credential that it has now. */
+  keyId: string;
   readonly journalId: string;
   readonly sdk: string;
   readonly connectedAtMs: number;
@@ -41,6 +42,8 @@ export interface Session {
   sight: Sight;
   focused: boolean;
   draining: boolean;
+  /** Its credential expired: it keeps its grants, and gets none. */
+  expired: boolean;
   closed: boolean;
   /** Number of the newest ping that was sent. */
   pingNumber: number;
@@ -66,5 +69,5 @@ export function slotsInUse(session: Session): number {
 }
 
 export function freeSlots(session: Session): number {
-  return session.closed || session.draining ? 0 : session.slots - slotsInUse(session);
+  return session.closed || session.draining || session.expired ? 0 : session.slots - slotsInUse(session);
 }

@@ -2,7 +2,7 @@
 import { type BrokerFrame, createMemoryChannelPair, type Grant, Hello, type RunnerFrame, Succeeded } from "@toolrunner/proto";
 import { createSystemIds, systemClock } from "../app/system.js";
 import { createLocalBusHub, type LocalBusHub } from "../bus/local/local-bus.js";
-import type { AgentPrincipal } from "../domain/ports/access.js";
+import type { AgentPrincipal, Authenticator } from "../domain/ports/access.js";
 import { SCOPES } from "../domain/ports/access.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { CatalogOperations, ToolView } from "../domain/ports/catalog.js";
@@ -42,6 +42,8 @@ export interface BrokerParts {
   readonly bus?: ((bus: Bus) => Bus) | undefined;
   readonly catalog?: Partial<CatalogOperations> | undefined;
   readonly meter?: Meter | undefined;
+  /** Who the credentials of runners stand for; default: each for the same key of any binding. */
+  readonly runner?: Authenticator["runner"] | undefined;
 }
 
 export interface TestBroker {
@@ -88,7 +90,8 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
     catalog: { ...oneToolCatalog, ...parts.catalog },
     authenticator: {
       agent: async () => AGENT,
-      runner: async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true }),
+      runner:
+        parts.runner ?? (async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true })),
     },
     development: false,
     index: undefined,
@@ -177,6 +180,9 @@ export async function connectRunner(
     readonly held?: Hello["held"];
     readonly silent?: boolean;
     readonly subject?: string;
+    readonly credential?: string;
+    /** Understands requests for a newer credential. */
+    readonly renews?: boolean;
   } = {},
 ): Promise<ScriptedRunner> {
   const pair = createMemoryChannelPair();
@@ -200,7 +206,8 @@ export async function connectRunner(
         runnerId: options.runnerId ?? "runner_1",
         binding: "shop",
         subject: options.subject ?? "",
-        credential: "key",
+        credential: options.credential ?? "key",
+        renewsCredentials: options.renews ?? false,
         journalId: options.journalId ?? "journal_1",
         slots: options.slots ?? 4,
         held: options.held ?? [],
