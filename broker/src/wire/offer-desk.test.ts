@@ -55,6 +55,7 @@ function stage(slots: number) {
     focused: false,
     draining: false,
     expired: false,
+    congested: false,
     closed: false,
     pingNumber: 5,
     pongNumber: 4,

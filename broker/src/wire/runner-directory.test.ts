@@ -46,6 +46,7 @@ function directoryOf(count: number) {
       focused: false,
       draining: false,
       expired: false,
+      congested: false,
       closed: index % 11 === 0,
       pingNumber: 0,
       pongNumber: 0,

@@ -27,9 +27,11 @@ import { PingRing, type PingSlot } from "./ping-ring.js";
 import { LOCAL_CLAIM } from "./placement.js";
 import { freeSlots, type Session, type SessionRef, sightOf } from "./session.js";
 import { SessionCredentials } from "./session-credentials.js";
+import { drainSessions } from "./session-drain.js";
 import type { FrameHandlers } from "./session-frames.js";
 import { SessionGrants } from "./session-grants.js";
 import { type Greeted, Greetings } from "./session-greeting.js";
+import { isCongested, isFull, noteSent } from "./session-pressure.js";
 import { decodeSessionRecord, runnerOfKey, sessionKey } from "./session-record.js";
 import type { SessionRegistry } from "./session-registry.js";
 import { SessionWork } from "./session-work.js";
@@ -68,11 +70,13 @@ export class LocalSessions implements RunnerSessions {
   private readonly pings: PingRing<Session>;
   private readonly credentials: SessionCredentials;
   private readonly serving = new Map<RunnerChannel, Promise<void>>();
+  /** A session may be granted calls again. */
+  private readonly relieved = (session: Session): void => this.context.dispatcher().slotFreed(session, true);
 
   constructor(private readonly context: SessionsContext) {
     const { timers, clock, figures } = context;
     this.pings = new PingRing({ timers, clock, intervalMs: figures.pingIntervalMs }, (session) => this.ping(session));
-    this.credentials = new SessionCredentials({ ...context, renewed: (session) => context.dispatcher().slotFreed(session, true) });
+    this.credentials = new SessionCredentials({ ...context, renewed: this.relieved });
     this.greetings = new Greetings({
       brokerId: context.brokerId,
       log: context.log,
@@ -116,17 +120,8 @@ export class LocalSessions implements RunnerSessions {
   /** Runners are told to connect elsewhere; what they run is theirs to finish and to report there. */
   async stop(drainMs: number): Promise<void> {
     this.stopping = true;
-    const { clock, registry } = this.context;
-    for (const session of registry.all) {
-      session.draining = true;
-    }
-    const deadlineMs = Math.ceil(drainMs);
-    await inSteps(clock, registry.all, (session) => {
-      session.channel.send({ frame: { $case: "drain", value: { reason: "the broker is shutting down", deadlineMs } } });
-    });
-    if (drainMs > 0) {
-      await this.idle(drainMs);
-    }
+    const { clock, registry, timers } = this.context;
+    await drainSessions({ timers, clock, sessions: () => registry.all }, drainMs);
     // Also those that are still being greeted.
     await inSteps(clock, this.serving.keys(), (channel) => channel.close(4501, "the broker is shutting down"));
     await settledWithin(this.context.timers, Promise.all(this.serving.values()), CLOSE_MS);
@@ -212,11 +207,18 @@ export class LocalSessions implements RunnerSessions {
       this.memory.remember(grant.grantId, "refused");
       return "never_sent";
     }
+    if (isFull(session)) {
+      noteSent(session, this.relieved);
+      claim.release();
+      this.memory.remember(grant.grantId, "refused");
+      return "never_sent";
+    }
     const { callId, grantId, fence, driver } = grant;
     const { figures, clock } = this.context;
     session.grants.add({ callId, grantId, fence, driver, listedFromPing: session.pingNumber + 1 });
     claim.release();
     session.channel.send(grantFrame(grant, session, { leaseMs: figures.leaseMs, nowMs: clock.now(), pongNumber: claim.pongNumber }));
+    noteSent(session, this.relieved);
     return "sent";
   }
 
@@ -256,6 +258,9 @@ export class LocalSessions implements RunnerSessions {
         }
         if (session.work.crowded) {
           await session.work.room();
+        }
+        if (isCongested(session)) {
+          await channel.drained();
         }
         if (session.closed) {
           // Superseded: what it still sends is sent again on the newer session.
@@ -358,6 +363,7 @@ export class LocalSessions implements RunnerSessions {
       focused: state?.focused ?? false,
       draining: this.stopping,
       expired: false,
+      congested: false,
       closed: false,
       pingNumber: 0,
       pongNumber: 0,
@@ -419,22 +425,6 @@ export class LocalSessions implements RunnerSessions {
     }
     this.end(session);
     session.channel.close(4409, "a newer session of the same runner id took over");
-  }
-
-  private idle(withinMs: number): Promise<void> {
-    const { timers, clock, registry } = this.context;
-    const endsAt = clock.monotonic() + withinMs;
-    return new Promise((resolve) => {
-      const look = (): void => {
-        const busy = [...registry.all].some((session) => session.grants.size > 0);
-        if (!busy || clock.monotonic() >= endsAt) {
-          resolve();
-          return;
-        }
-        timers.after(50, look);
-      };
-      look();
-    });
   }
 }
 

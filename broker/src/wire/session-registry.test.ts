@@ -33,6 +33,7 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
     focused: false,
     draining: false,
     expired: false,
+    congested: false,
     closed: false,
     pingNumber: 0,
     pongNumber: 0,

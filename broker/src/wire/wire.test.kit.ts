@@ -11,6 +11,7 @@ import type { Log, LogFields } from "../domain/ports/log.js";
 import type { Meter } from "../domain/ports/meter.js";
 import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
 import { DEFAULT_FIGURES, type Figures } from "./figures.js";
+import type { RunnerChannel } from "./operations.js";
 import { createWire, type Wire } from "./wire.js";
 
 export const AGENT: AgentPrincipal = { kind: "agent", keyId: "key_agent", application: "default", scopes: new Set(SCOPES) };
@@ -183,10 +184,16 @@ export async function connectRunner(
     readonly credential?: string;
     /** Understands requests for a newer credential. */
     readonly renews?: boolean;
+    /** The broker's end as the session gets it. */
+    readonly wrap?: (channel: RunnerChannel) => RunnerChannel;
   } = {},
 ): Promise<ScriptedRunner> {
   const pair = createMemoryChannelPair();
-  void wire.sessions.serve(pair.broker, { principal: undefined, origin: undefined, remoteAddress: "memory" });
+  void wire.sessions.serve(options.wrap?.(pair.broker) ?? pair.broker, {
+    principal: undefined,
+    origin: undefined,
+    remoteAddress: "memory",
+  });
   const channel = pair.runner;
   const grants: Grant[] = [];
   const frames: string[] = [];
