@@ -6,6 +6,7 @@
  * - `refused` and `stopped` are final; `closed` resolves once, after handlers had their grace and the journal was given back.
  */
 
+import { Absence } from "./core/absence.js";
 import { pause } from "./core/clock.js";
 import type { Settlement } from "./core/context.js";
 import { CredentialKeeper, type CredentialUse } from "./core/credential-keeper.js";
@@ -69,7 +70,7 @@ class ServingRunner implements Runner {
   #started: Promise<void> | null = null;
   #runnerId: string;
   #heldId: HeldRunnerId | null = null;
-  #unwatch: () => void = () => {};
+  #absence: Absence | null = null;
   #gate: JournalGate | null = null;
   #desk: GrantDesk | null = null;
   #session: Session | null = null;
@@ -114,9 +115,8 @@ class ServingRunner implements Runner {
     if (this.#runnerId === "") this.#heldId = (await place?.holdRunnerId(this.options.binding)) ?? null;
     let gate: JournalGate;
     try {
-      const opened = await journal.open({ clock, log, owner: this.#owner() });
-      this.#sayIfNotDurable(opened);
-      gate = createJournalGate(opened, { clock, random, log, onFault: () => this.#reviewFault() });
+      const reopen = () => this.#openJournal();
+      gate = createJournalGate(await reopen(), { clock, random, log, onFault: () => this.#reviewFault(), reopen });
     } catch (error) {
       log.error("journal_not_opened", { journal: journal.kind, message: messageOf(error) });
       this.#heldId?.release();
@@ -124,7 +124,6 @@ class ServingRunner implements Runner {
       throw error;
     }
     if (this.runnerId === "") this.#runnerId = runnerIdOf(gate.journalId);
-    this.#unwatch = place?.watch(() => this.#session?.tellInstance()) ?? this.#unwatch;
     this.#gate = gate;
     this.#desk = new GrantDesk({
       clock,
@@ -136,13 +135,32 @@ class ServingRunner implements Runner {
       concurrency: this.options.concurrency,
       onProgressed: () => this.#reviewIdle(),
     });
+    const absence = new Absence({
+      transport: this.options.transport,
+      gate,
+      desk: this.#desk,
+      log,
+      session: () => this.#session,
+      sender: () => {
+        const credential = this.#credentials.inUse;
+        return credential === null ? null : { ...this.#owner(), credential };
+      },
+    });
+    this.#absence = absence;
     const ready = this.#firstReady();
     if (this.#drainDeadlineMs !== null) {
       this.#desk.stopAccepting();
       this.#reviewIdle();
     }
-    void this.#serve(gate, this.#desk);
+    void this.#serve(gate, this.#desk, absence);
     return ready;
+  }
+
+  async #openJournal(): Promise<OpenJournal> {
+    const { journal, clock, log } = this.options;
+    const opened = await journal.open({ clock, log, owner: this.#owner() });
+    this.#sayIfNotDurable(opened);
+    return opened;
   }
 
   #owner(): JournalOwner {
@@ -174,7 +192,7 @@ class ServingRunner implements Runner {
     });
   }
 
-  async #serve(gate: JournalGate, desk: GrantDesk): Promise<void> {
+  async #serve(gate: JournalGate, desk: GrantDesk, absence: Absence): Promise<void> {
     const { transport, clock, random, log } = this.options;
     const end = await supervise({
       transport,
@@ -183,6 +201,8 @@ class ServingRunner implements Runner {
       random,
       log,
       signal: this.#stopping.signal,
+      ready: (signal) => absence.over(signal),
+      onWake: (listener) => absence.onWake(listener),
       serve: (channel, given) => {
         this.#leaveWhenIdle = false;
         this.#session = startSession({
@@ -227,7 +247,7 @@ class ServingRunner implements Runner {
     desk.abortAll("lease_lost", "no session follows: nobody renews the lease");
     await this.#grace(desk);
     desk.close();
-    this.#unwatch();
+    this.#absence?.stop();
     this.#heldId?.release();
     try {
       await gate.close();

@@ -27,20 +27,21 @@ const FORBIDDEN = new Set(["SecurityError", "InvalidStateError", "NotSupportedEr
  * On an insecure origin, and where a browser has no IndexedDB for the page, it is a journal in memory, and the log says so.
  */
 export function indexedDbJournal(name = ""): Journal {
+  const memory = new MemoryJournals();
   return {
     kind: "indexed_db",
     durable: true,
     async open(opening) {
       try {
         const locks = webLocks();
-        if (locks === null) return await inMemory(opening, "this origin is not secure (https, or this machine), so it has no Web Locks");
-        if (typeof indexedDB === "undefined") return await inMemory(opening, "this browser has no IndexedDB here");
+        if (locks === null) return await memory.open(opening, "this origin is not secure (https, or this machine), so it has no Web Locks");
+        if (typeof indexedDB === "undefined") return await memory.open(opening, "this browser has no IndexedDB here");
         const journal = await openOwn(locks, name, opening);
         void askToPersist(opening.log);
         return journal;
       } catch (error) {
         if (error instanceof DOMException && FORBIDDEN.has(error.name)) {
-          return inMemory(opening, `this browser lets the page keep nothing (${error.name}), as in some private modes`);
+          return memory.open(opening, `this browser lets the page keep nothing (${error.name}), as in some private modes`);
         }
         throw storeFault(error);
       }
@@ -48,8 +49,30 @@ export function indexedDbJournal(name = ""): Journal {
   };
 }
 
-async function inMemory(opening: JournalOpening, weakness: string): Promise<OpenJournal> {
-  return { ...(await memoryJournal().open(opening)), weakness };
+/** Journals in memory, for where there is nothing better. A runner that was away finds its own again. */
+class MemoryJournals {
+  readonly #idle = new Map<string, Journal[]>();
+
+  async open(opening: JournalOpening, weakness: string): Promise<OpenJournal> {
+    const key = slotPrefix("", opening.owner ?? NOBODY);
+    const idle = this.#idle.get(key) ?? [];
+    this.#idle.set(key, idle);
+    const journal = idle.pop() ?? memoryJournal();
+    const opened = await journal.open(opening);
+    let isClosed = false;
+    return {
+      ...opened,
+      weakness,
+      async close() {
+        if (isClosed) return;
+        isClosed = true;
+        // Under way when this first waits: the page may come back at once.
+        const closing = opened.close();
+        idle.push(journal);
+        await closing;
+      },
+    };
+  }
 }
 
 async function openOwn(locks: LockManager, name: string, { clock, log, owner = NOBODY }: JournalOpening): Promise<OpenJournal> {

@@ -16,6 +16,8 @@ export interface Transport {
   readonly address?: string;
   /** The journal of a runner that was given none. */
   readonly journal?: Journal;
+  /** Sends a body of receipts (`POST …/flush`) in a request that outlives this place; absent where nothing can. What comes of it is not heard. */
+  flush?(body: string): void;
   /** The place that it dials from, where that has something to say, as a page has. */
   readonly place?: Place;
   /**
