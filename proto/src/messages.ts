@@ -69,6 +69,8 @@ export {
   Receipt,
   ReceiptAck,
   ReceiptDisposition,
+  Reconcile,
+  ReconcileAnswer,
   Refusal,
   Revoke,
   RevokeAnswer,

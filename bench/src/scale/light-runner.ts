@@ -168,7 +168,14 @@ export class LightRunner {
       credential: "",
       journalId: `fleet_journal_${this.number}`,
       instanceState: { visibility: Visibility.UNKNOWN, focused: false, labels: {} },
-      handlers: tools.map((tool) => ({ tool, version: TOOL_VERSION, idempotent: true, cancellable: true, readOnly: false })),
+      handlers: tools.map((tool) => ({
+        tool,
+        version: TOOL_VERSION,
+        idempotent: true,
+        cancellable: true,
+        readOnly: false,
+        reconciles: false,
+      })),
       slots,
       held: this.held(),
     };

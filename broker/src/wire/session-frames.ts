@@ -20,6 +20,7 @@ import type { Log } from "../domain/ports/log.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
+import type { Figures } from "./figures.js";
 import { cut, isTime, phaseName } from "./frames.js";
 import { type NewsCommand, tellNews } from "./perform.js";
 import { ReceiptDelivery } from "./receipt-delivery.js";
@@ -27,6 +28,7 @@ import { fault, isId, logged, RunnerAsks, runnerOf } from "./runner-asks.js";
 import { readRunnerJson } from "./runner-json.js";
 import { RunnerReports } from "./runner-reports.js";
 import { type Session, sightOf } from "./session.js";
+import { SessionAsks } from "./session-asks.js";
 import { toolFields } from "./tool-definitions.js";
 
 /** News of one grant that waits for its turn; more of it is dropped (X6). */
@@ -40,15 +42,19 @@ export interface FrameContext {
   readonly clock: Clock;
   readonly ids: IdSource;
   readonly log: Log;
+  readonly figures: Pick<Figures, "leaseMs">;
 }
 
 export class FrameHandlers {
+  /** Questions to reconcile handlers. */
+  readonly questions: SessionAsks;
   private readonly asks: RunnerAsks;
   private readonly receipts: ReceiptDelivery;
   private readonly reports: RunnerReports;
 
   constructor(private readonly context: FrameContext) {
     this.asks = new RunnerAsks(context);
+    this.questions = new SessionAsks({ ...context, asks: this.asks });
     this.receipts = new ReceiptDelivery({ asks: this.asks, blobs: context.blobs, ids: context.ids });
     this.reports = new RunnerReports({
       asks: this.asks,
@@ -85,6 +91,9 @@ export class FrameHandlers {
         return;
       case "revokeAnswer":
         this.revokeAnswer(session, frame.value);
+        return;
+      case "reconcileAnswer":
+        this.questions.take(session, frame.value);
         return;
       case "drain":
         session.draining = true;

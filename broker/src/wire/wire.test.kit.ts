@@ -177,6 +177,8 @@ export async function connectRunner(
     readonly held?: Hello["held"];
     readonly silent?: boolean;
     readonly subject?: string;
+    /** Its handlers reconcile. */
+    readonly reconciles?: boolean;
   } = {},
 ): Promise<ScriptedRunner> {
   const pair = createMemoryChannelPair();
@@ -210,6 +212,7 @@ export async function connectRunner(
           idempotent: tool === "safe",
           cancellable: true,
           readOnly: false,
+          reconciles: options.reconciles ?? false,
         })),
       }),
     },

@@ -25,6 +25,7 @@ import { OfferDesk } from "./offer-desk.js";
 import type { CallOperations, RunnerOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
+import { ReconcileAsks } from "./reconcile-asks.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
 import { FrameHandlers } from "./session-frames.js";
@@ -123,6 +124,7 @@ export function createWire(options: WireOptions): Wire {
     membership,
     desk: () => desk,
     post: () => sessionPost,
+    reconcileAsks: () => reconcileAsks,
   });
   const desk = new OfferDesk({
     brokerId,
@@ -139,6 +141,8 @@ export function createWire(options: WireOptions): Wire {
     clock,
     log,
     post,
+    random: () => ids.random(),
+    answerMs: figures.driverAnswerMs,
     onSession: (ref, command) => sessions.onSession(ref, command),
     records: () => sessions.records,
   });
@@ -157,15 +161,17 @@ export function createWire(options: WireOptions): Wire {
     resultFaults: options.resultFaults,
     meter: options.meter,
   };
+  const reconcileAsks = new ReconcileAsks({ driver, post: () => sessionPost, find: (callId) => table.get(callId) });
   const performing: PerformerContext = {
     driver,
+    reconcileAsks,
     modelText: options.modelText,
     solitary: () => membership.solitary,
     whyWaiting: (call) => dispatcher.whyWaiting(call),
   };
   const performer = createPerformer(performing);
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
-  const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
+  const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, figures });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({

@@ -197,6 +197,7 @@ class RunningSession implements SessionLink {
       case "grant":
       case "cancel":
       case "revoke":
+      case "reconcile":
       case "receipt_ack":
         if (this.#welcome !== null) return this.#takeWelcomed(message);
         return void this.send(protocolFaultFrame("frame_invalid", `a ${message.kind} before the welcome`));
@@ -218,6 +219,7 @@ class RunningSession implements SessionLink {
       case "grant":
       case "cancel":
       case "revoke":
+      case "reconcile":
       case "receipt_ack":
         return desk.take(message, this);
     }
