@@ -178,6 +178,7 @@ export class LightRunner {
       })),
       slots,
       held: this.held(),
+      renewsCredentials: false,
     };
   }
 

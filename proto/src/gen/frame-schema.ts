@@ -18,6 +18,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"toolDefinitions","json":"toolDefinitions","proto":"tool_definitions","oneof":"frame","kind":"message","type":"ToolDefinitions"},
     {"name":"instanceState","json":"instanceState","proto":"instance_state","oneof":"frame","kind":"message","type":"InstanceState"},
     {"name":"reconcileAnswer","json":"reconcileAnswer","proto":"reconcile_answer","oneof":"frame","kind":"message","type":"ReconcileAnswer"},
+    {"name":"credential","json":"credential","proto":"credential","oneof":"frame","kind":"message","type":"Credential"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
   Hello: [
@@ -33,6 +34,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"handlers","json":"handlers","proto":"handlers","repeated":true,"kind":"message","type":"HandlerDeclaration"},
     {"name":"slots","json":"slots","proto":"slots","kind":"uint32"},
     {"name":"held","json":"held","proto":"held","repeated":true,"kind":"message","type":"HeldGrant"},
+    {"name":"renewsCredentials","json":"renewsCredentials","proto":"renews_credentials","kind":"bool"},
   ],
   InstanceState: [
     {"name":"visibility","json":"visibility","proto":"visibility","kind":"enum","names":{"VISIBILITY_UNSPECIFIED":0,"VISIBILITY_VISIBLE":1,"VISIBILITY_HIDDEN":2,"VISIBILITY_UNKNOWN":3}},
@@ -169,6 +171,9 @@ export const FRAME_SCHEMAS: MessageSchemas = {
   ReconcileUnavailable: [
     {"name":"message","json":"message","proto":"message","kind":"string"},
   ],
+  Credential: [
+    {"name":"credential","json":"credential","proto":"credential","kind":"string"},
+  ],
   ProtocolFault: [
     {"name":"code","json":"code","proto":"code","kind":"string"},
     {"name":"message","json":"message","proto":"message","kind":"string"},
@@ -184,6 +189,8 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"ping","json":"ping","proto":"ping","oneof":"frame","kind":"message","type":"Ping"},
     {"name":"drain","json":"drain","proto":"drain","oneof":"frame","kind":"message","type":"Drain"},
     {"name":"reconcile","json":"reconcile","proto":"reconcile","oneof":"frame","kind":"message","type":"Reconcile"},
+    {"name":"credentialRequest","json":"credentialRequest","proto":"credential_request","oneof":"frame","kind":"message","type":"CredentialRequest"},
+    {"name":"credentialAccepted","json":"credentialAccepted","proto":"credential_accepted","oneof":"frame","kind":"message","type":"CredentialAccepted"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
   Welcome: [
@@ -195,6 +202,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"serverTimeUnixMs","json":"serverTimeUnixMs","proto":"server_time_unix_ms","kind":"int64"},
     {"name":"limits","json":"limits","proto":"limits","kind":"message","type":"SessionLimits"},
     {"name":"wantsToolDefinitions","json":"wantsToolDefinitions","proto":"wants_tool_definitions","kind":"bool"},
+    {"name":"renewsCredentials","json":"renewsCredentials","proto":"renews_credentials","kind":"bool"},
   ],
   SessionLimits: [
     {"name":"frameBytes","json":"frameBytes","proto":"frame_bytes","kind":"uint32"},
@@ -257,5 +265,11 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"grant","json":"grant","proto":"grant","kind":"message","type":"Grant"},
     {"name":"startedGrantId","json":"startedGrantId","proto":"started_grant_id","kind":"string"},
     {"name":"startedFence","json":"startedFence","proto":"started_fence","kind":"int64"},
+  ],
+  CredentialRequest: [
+    {"name":"expiresInMs","json":"expiresInMs","proto":"expires_in_ms","kind":"uint32"},
+  ],
+  CredentialAccepted: [
+    {"name":"expiresInMs","json":"expiresInMs","proto":"expires_in_ms","kind":"uint32"},
   ],
 };

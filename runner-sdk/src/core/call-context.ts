@@ -3,7 +3,13 @@ import type { CallContext } from "./context.js";
 import type { Grant } from "./messages.js";
 
 /** The context of one grant, with what only one kind of handler sees. `signal` is looked up when it is asked for: most never ask. */
-export function callContext<More extends object>(grant: Grant, deadline: Date, signal: () => AbortSignal, more: More): CallContext & More {
+export function callContext<More extends object>(
+  grant: Grant,
+  journalId: string,
+  deadline: Date,
+  signal: () => AbortSignal,
+  more: More,
+): CallContext & More {
   const context: CallContext = {
     callId: grant.callId,
     tool: grant.tool,
@@ -18,6 +24,7 @@ export function callContext<More extends object>(grant: Grant, deadline: Date, s
       session: grant.session,
       traceparent: grant.traceparent,
       token: grant.token,
+      journalId,
     },
     subject: grant.subject,
     agent: grant.agent,

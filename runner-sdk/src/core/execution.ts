@@ -110,9 +110,8 @@ export class Execution {
   /** Aborts the handler's signal; the first reason stays. What comes of the handler is still journaled and sent. */
   abort(code: AbortCode, message: string): void {
     if (this.#abortReason !== null || this.#ended) return;
-    this.#abortReason = new AbortReason(code, message);
     this.host.log.debug("handler_aborted", { ...this.#name, reason: code });
-    this.#controller?.abort(this.#abortReason);
+    this.#abortWith(new AbortReason(code, message));
   }
 
   /** Keeps it from starting, without a word to the broker; true when it had not started. The caller reports. */
@@ -134,6 +133,11 @@ export class Execution {
     this.host.link()?.send(cancelAnswerFrame(this.grant, "delivered"));
     this.#cancelDelivered = true;
     this.abort("cancelled", reason === "" ? "the call was cancelled" : reason);
+  }
+
+  #abortWith(reason: AbortReason): void {
+    this.#abortReason ??= reason;
+    this.#controller?.abort(this.#abortReason);
   }
 
   /** What is left until the call's deadline, in ms. */
@@ -182,6 +186,8 @@ export class Execution {
     host.link()?.send(startedFrame(grant, startedAt));
     const outcome = await this.#handle(beginsAt);
     this.phase = "finishing";
+    // What the handler left behind goes with it; a submission's work goes on.
+    if (outcome.kind !== "submitted") this.#abortWith(new AbortReason("ended", "the handler has ended"));
     await this.#finish(outcome, startedAt);
   }
 
@@ -288,7 +294,7 @@ export class Execution {
   /** What a handler and `authorize` both see, with what only one of them does. */
   #context<More extends object>(now: Instant, more: More): CallContext & More {
     const deadline = new Date(now.wallMs + this.#remainingMs(now));
-    return callContext(this.grant, deadline, () => this.#signal, more);
+    return callContext(this.grant, this.host.journal.journalId, deadline, () => this.#signal, more);
   }
 
   #toolContext(now: Instant): ToolContext {

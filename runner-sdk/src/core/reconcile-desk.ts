@@ -147,7 +147,10 @@ export class ReconcileDesk {
     question.looking = true;
     const deadline = new Date(instant(clock).wallMs + grant.remainingMs);
     const { signal } = question.controller;
-    const context = callContext(grant, deadline, () => signal, { arguments: args, startedAt: new Date(startedAt) });
+    const context = callContext(grant, this.options.journal.journalId, deadline, () => signal, {
+      arguments: args,
+      startedAt: new Date(startedAt),
+    });
     let outcome: ReconcileOutcome;
     try {
       const found: unknown = await Promise.race([handler.tool.reconcile?.(context), aborted(signal)]);

@@ -89,6 +89,7 @@ export function helloOf(options: SimRunnerOptions, held: readonly HeldGrant[]): 
       instanceState: undefined,
       slots: options.slots,
       held: [...held],
+      renewsCredentials: false,
       handlers: options.tools.map(({ tool, idempotent, reconciles = false }) => ({
         tool,
         version: "1",
