@@ -174,7 +174,7 @@ export class GrantDesk {
       case "reconcile":
         return this.#reconciles.take(message.order, link);
       case "receipt_ack":
-        if (this.#isUnknown(message.grantId)) {
+        if (this.#hasNoReceipt(message.grantId)) {
           // The broker knows what became of it, or that nobody will ask any more.
           this.#toldUnknown.delete(message.grantId);
           return this.options.journal.note({ kind: "acknowledged", grantId: message.grantId, at: this.options.clock.now() });
@@ -299,6 +299,11 @@ export class GrantDesk {
     link.send(cancelAnswerFrame(name, "ignored"));
     const receipt = this.options.journal.view.get(name.grantId)?.receipt;
     if (receipt != null) this.delivery.send(receipt);
+  }
+
+  /** Neither runs it here, nor is there a receipt of it that could be acknowledged. */
+  #hasNoReceipt(grantId: string): boolean {
+    return this.options.journal.view.get(grantId)?.receipt === null && !this.#live.has(grantId);
   }
 
   /** An earlier process of this journal started it, and did not say how it ended. */

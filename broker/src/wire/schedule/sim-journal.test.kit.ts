@@ -120,11 +120,11 @@ export class SimJournal {
     return newest;
   }
 
-  /** Nobody will ask any more what became of a start of an earlier process; false: nobody was told of such a one. */
+  /** Nobody will ask any more what became of a grant without a receipt; false: nobody was told of such a one. */
   forget(grantId: string, process: SimProcess): boolean {
     const entry = this.entries.get(grantId);
     // The record of its end may have come after the word that it is unknown: then it is a receipt, which is owed.
-    if (entry !== undefined && phaseOf(entry, process) === OUTCOME_UNKNOWN) {
+    if (entry !== undefined && [OUTCOME_UNKNOWN, NOT_STARTED].includes(phaseOf(entry, process))) {
       entry.acknowledged = true;
       return true;
     }
