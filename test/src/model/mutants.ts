@@ -42,7 +42,7 @@ export const MUTANTS: readonly Mutant[] = [
     rule: "L3",
     does: "the fence of a grant is its attempt, not the version of its entry",
     finds: "I2: ",
-    replacements: [domain("transition", "fence: this.entry.version,", "fence: facts.attempt,")],
+    replacements: [domain("entry-facts", "fence: entry.version,", "fence: attempt,")],
     case: "L3",
     plans: 60,
   },
@@ -66,7 +66,7 @@ export const MUTANTS: readonly Mutant[] = [
     does: "whatever journal a runner has can say that a grant never began",
     finds: "I3: ",
     replacements: [
-      wire("session-post", "if (journalId !== grant.journalId) {", "if (false) {"),
+      wire("session-post", "found === undefined || record?.journalId !== grant.journalId", "found === undefined"),
       wire("perform", "if (state.grant.journalId !== command.runner.journalId) {", "if (false) {"),
       wire(
         "perform",

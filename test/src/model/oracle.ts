@@ -170,6 +170,13 @@ export class Oracle {
         if (raw.outcome === "not_applied") known.notApplied += 1;
         known.phase = raw.outcome === "not_applied" && (raw.error ?? null) === null ? "queued" : "settled";
         break;
+      case "reconcile_granted":
+        expect("running", "unknown");
+        known.phase = "unknown";
+        break;
+      case "reconcile_unanswered":
+        expect("unknown");
+        break;
       case "timed_out":
         known.phase = phase === "running" && !known.repeatable ? "unknown" : "settled";
         break;

@@ -30,9 +30,9 @@ export class SdkJournal {
     return this.records.some(is);
   }
 
-  /** Receipts that no broker acknowledged, and starts whose end nobody asked about. */
+  /** Receipts that no broker acknowledged. */
   get owed(): number {
-    return [...(this.view?.unacknowledged() ?? [])].filter(({ phase }) => phase !== "granted").length;
+    return [...(this.view?.unacknowledged() ?? [])].filter(({ receipt }) => receipt !== null).length;
   }
 
   /** Calls that ended with a handle and have no final outcome yet. */

@@ -7,10 +7,13 @@ import type { BrokerFrame, FrameChannel, RunnerFrame } from "@toolrunner/proto";
 import {
   type Authorization,
   allow,
+  applied,
   ConnectError,
   createRunner,
   defineTool,
   forbid,
+  notApplied,
+  type Reconciliation,
   type Runner,
   SubmissionError,
   type Tool,
@@ -18,7 +21,7 @@ import {
   ToolError,
 } from "@toolrunner/runner-sdk";
 import { SdkJournal } from "./sdk-journal.js";
-import { SimProcess, type SimRunnerOptions, type SimSite, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
+import { SimProcess, type SimRunnerOptions, type SimSite, type SimTool, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
 
 /** What scripted cases say about a handler; by default it follows from the seed. */
 export interface HandlerScript {
@@ -31,6 +34,14 @@ export interface HandlerScript {
   /** It fails with a retryable error, that many times in this process. */
   readonly failures?: number;
 }
+
+/** What a runner of the site says of a tool. */
+export function declared({ tool, idempotent, reconciles }: SimTool): SimRunnerOptions["tools"][number] {
+  return { tool, idempotent, ...(reconciles === true ? { reconciles } : {}) };
+}
+
+/** Disposition of a receipt of no call, and of a start that nobody asks about any more. */
+const EXPIRED = 4;
 
 type Channel = FrameChannel<BrokerFrame, RunnerFrame>;
 
@@ -150,11 +161,11 @@ export class SdkRunner implements SiteRunner {
       clock: process.clock,
       random: () => process.random.next(),
       authorize: (ctx) => this.admit(process, ctx.callId),
-      tools: options.tools.map(({ tool, idempotent }) => this.tool(process, tool, idempotent)),
+      tools: options.tools.map((tool) => this.tool(process, tool)),
     });
   }
 
-  private tool(process: SimProcess, name: string, idempotent: boolean): Tool {
+  private tool(process: SimProcess, { tool: name, idempotent, reconciles }: SimRunnerOptions["tools"][number]): Tool {
     return defineTool({
       name,
       description: "A tool.",
@@ -162,7 +173,16 @@ export class SdkRunner implements SiteRunner {
       cancellable: true,
       resultSemantics: name === SUBMISSION_TOOL ? "submission" : "completion",
       run: (_args, ctx) => this.run(process, name, ctx),
+      ...(reconciles === true ? { reconcile: (ctx) => this.reconcile(process, ctx.callId) } : {}),
     });
+  }
+
+  /** Looks at what the product remembers, and says so a little later. */
+  private async reconcile(process: SimProcess, callId: string): Promise<Reconciliation> {
+    await process.turn(process.random.between(0.1, 30));
+    const isDone = this.site.effects(callId) > 0;
+    await process.turn(this.calm ? 1 : process.random.between(1, 800));
+    return isDone ? applied(callId) : notApplied();
   }
 
   private async admit(process: SimProcess, callId: string): Promise<Authorization> {
@@ -183,6 +203,8 @@ export class SdkRunner implements SiteRunner {
     }
     this.site.started(this, { callId, grantId, fence });
     this.running.add(grantId);
+    const isEarly = this.script !== undefined || random.chance(0.5);
+    if (isEarly) this.site.effect(callId);
     try {
       const scripted = this.script?.runMs;
       const runMs = scripted ?? (this.calm ? random.between(1, 20) : random.between(0, random.chance(0.15) ? 15_000 : 600));
@@ -199,6 +221,7 @@ export class SdkRunner implements SiteRunner {
         this.failed += 1;
         throw new ToolError("no_luck", "no luck", { retryable: this.script !== undefined || random.chance(0.7) });
       }
+      if (!isEarly) this.site.effect(callId);
       if (tool !== SUBMISSION_TOOL) return callId;
       this.submitted(process, callId);
       return ctx.submit(callId);
@@ -253,7 +276,10 @@ export class SdkRunner implements SiteRunner {
           if (frame.frame?.$case === "grant") site.granted({ options }, frame.frame.value);
           if (frame.frame?.$case === "receiptAck") {
             const { callId, grantId, disposition } = frame.frame.value;
-            site.acknowledged(callId, grantId, disposition);
+            // A start without a receipt is let go by the same frame, when nobody will ask about it any more.
+            const isOfReceipt =
+              disposition !== EXPIRED || journal.holds((record) => record.kind === "finished" && record.receipt.grantId === grantId);
+            if (isOfReceipt) site.acknowledged(callId, grantId, disposition);
           }
           yield frame;
         }

@@ -4,7 +4,7 @@
  */
 import { Oracle } from "./oracle.js";
 import { figuresOf } from "./run-plan.js";
-import { type HandlerScript, SdkRunner } from "./sdk-runner.js";
+import { declared, type HandlerScript, SdkRunner } from "./sdk-runner.js";
 import { Random, SIM_AGENT, SIM_TOOLS, SimAgents, type SimBroker, SimSite } from "./simulation.js";
 
 /** What an agent is shown of a call. */
@@ -74,7 +74,7 @@ export class Stage {
     script: HandlerScript = {},
   ): SdkRunner {
     this.site.dialled = broker;
-    const tools = SIM_TOOLS.filter(({ toolset }) => toolset === facts.binding).map(({ tool, idempotent }) => ({ tool, idempotent }));
+    const tools = SIM_TOOLS.filter(({ toolset }) => toolset === facts.binding).map(declared);
     const runner = this.site.addRunner({ runnerId, ...facts, tools });
     if (!(runner instanceof SdkRunner)) throw new Error("the stage's runners are the SDK's");
     runner.script = script;
