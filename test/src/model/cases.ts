@@ -197,6 +197,22 @@ export const CASES: readonly ModelCase[] = [
     },
   },
   {
+    name: "G4: a runner is not heard of past its lease while its handler runs, and comes back before what it does is done",
+    play: async (stage) => {
+      const brokers = await stage.brokers(1);
+      const a = at(brokers, 0);
+      const runner = await stage.runner("r", a, { runMs: 9_500, deaf: true, late: true });
+      const { id } = await stage.call(a, "pay");
+      await stage.until("the start", () => stage.site.starts.length === 1);
+      await stage.runner("other", a, { runMs: 100 });
+      runner.hold();
+      await stage.entries("lease_lost");
+      runner.release();
+      await stage.settled();
+      stage.expect(`it was done ${stage.site.effects(id)} times`, stage.site.effects(id) === 1);
+    },
+  },
+  {
     name: "G5: a receipt comes after the call was cancelled, and one of a grant that is not the newest",
     play: async (stage) => {
       const brokers = await stage.brokers(1);

@@ -138,6 +138,20 @@ export const MUTANTS: readonly Mutant[] = [
     case: "G3: a broker stands still",
   },
   {
+    rule: "G4",
+    does: "a reconcile handler is asked, and looks, while the handler still runs",
+    finds: "it was done 2 times",
+    replacements: [
+      wire(
+        "perform",
+        'if (phase === "outcome_unknown" && state.kind === "needs_reconciliation"',
+        'if ((phase === "outcome_unknown" || phase === "running") && state.kind === "needs_reconciliation"',
+      ),
+      sdk("reconcile-desk", "if (this.options.isLive(grant.callId))", "if (false)"),
+    ],
+    case: "G4",
+  },
+  {
     rule: "G5",
     does: "only a receipt that settles is acknowledged",
     finds: "the end of all calls: not within",

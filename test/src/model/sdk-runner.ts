@@ -31,6 +31,8 @@ export interface HandlerScript {
   readonly runMs?: number;
   /** The handler goes on when its signal aborts. */
   readonly deaf?: boolean;
+  /** What the call is for is done when the handler ends; by default when it begins. */
+  readonly late?: boolean;
   /** It fails with a retryable error, that many times in this process. */
   readonly failures?: number;
 }
@@ -203,7 +205,7 @@ export class SdkRunner implements SiteRunner {
     }
     this.site.started(this, { callId, grantId, fence });
     this.running.add(grantId);
-    const isEarly = this.script !== undefined || random.chance(0.5);
+    const isEarly = this.script === undefined ? random.chance(0.5) : this.script.late !== true;
     if (isEarly) this.site.effect(callId);
     try {
       const scripted = this.script?.runMs;
