@@ -7,7 +7,7 @@
  */
 
 import { pause } from "./core/clock.js";
-import type { Settlement } from "./core/context.js";
+import type { ProgressUpdate, Settlement } from "./core/context.js";
 import { messageOf, RunnerRefusedError, RunnerStoppedError } from "./core/errors.js";
 import { GrantDesk } from "./core/grant-desk.js";
 import { createHandlerTable, declarationOf, type HandlerDeclaration } from "./core/handlers.js";
@@ -32,6 +32,11 @@ export interface Runner {
   drain(options?: { readonly deadlineMs?: number }): Promise<void>;
   /** Aborts what runs (`draining`), gives it the grace to end and be journaled, closes. Idempotent. */
   stop(): Promise<void>;
+  /**
+   * Tells agents how far the work of a submitted call is. Resolves when the broker has stored it; it is sent again in later sessions
+   * until then, and lost when the process ends before. @throws SubmissionError, RunnerStoppedError
+   */
+  update(callId: string, update: ProgressUpdate): Promise<void>;
   /** Sends the final outcome of a submitted call. Resolves when it is durable. @throws SubmissionError */
   settle(callId: string, settlement: Settlement): Promise<void>;
   readonly state: RunnerState;
@@ -129,7 +134,9 @@ class ServingRunner implements Runner {
       sha256: this.options.sha256,
       authorize: this.options.authorize,
       concurrency: this.options.concurrency,
+      random,
       onProgressed: () => this.#reviewIdle(),
+      onSubmissionEnded: this.options.onSubmissionEnded,
     });
     const ready = this.#firstReady();
     if (this.#drainDeadlineMs !== null) {
@@ -293,12 +300,17 @@ class ServingRunner implements Runner {
     await this.closed;
   }
 
+  async update(callId: string, update: ProgressUpdate): Promise<void> {
+    if (this.#desk === null) throw new RunnerStoppedError("the runner has not been started");
+    await this.#desk.updates.update(callId, update);
+  }
+
   async settle(callId: string, settlement: Settlement): Promise<void> {
     const { clock, sha256 } = this.options;
     if (this.#gate === null || this.#desk === null)
       throw new RunnerStoppedError("the runner has not been started: its journal is not open");
     await settleSubmission(
-      { journal: this.#gate, delivery: this.#desk.delivery, clock, sha256, settling: this.#settling },
+      { journal: this.#gate, delivery: this.#desk.delivery, submissions: this.#desk.submissions, clock, sha256, settling: this.#settling },
       callId,
       settlement,
     );

@@ -73,6 +73,7 @@ export function createCallMeter(registry: Registry, book: ToolBook, errorCodes: 
       case "adopted":
         adopted.add();
         break;
+      case "updated":
       case "confirmed":
       case "denied":
       case "waiting":

@@ -132,6 +132,7 @@ export const ENTRY_ARBITRARIES: Readonly<Record<CallEntryKind, fc.Arbitrary<Call
     retryAtMs: anyTimeOrNull,
     submissionExpiresAtMs: anyTimeOrNull,
   }),
+  updated: entryOf("updated", { updateId: anyText, digest: anyText, data: fc.dictionary(anyText, fc.constantFrom(1, "a", null)) }),
   lease_lost: entryOf("lease_lost", {
     grantId: anyText,
     cause: fc.constantFrom("lease", "runner_restarted"),

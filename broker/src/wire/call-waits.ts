@@ -6,7 +6,7 @@
  * a stream shows no progress after what the runner told later, also when the call changes its driver meanwhile (X6).
  */
 import { isSettledState } from "../domain/call/call-state.js";
-import { answersTurn, type CallEventView, type CallStateName } from "../domain/call-view.js";
+import { answersTurn, type CallEventView, type CallStateName, isSettled } from "../domain/call-view.js";
 import type { CallDriver } from "./call-driver.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverAnswer } from "./commands.js";
@@ -14,7 +14,7 @@ import type { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import { NewsFilter } from "./news-order.js";
-import type { WaitSignal } from "./operations.js";
+import type { WaitGoal, WaitSignal } from "./operations.js";
 import { changed } from "./perform.js";
 
 /** A remote driver is asked for events in waits of this length, so that its death is noticed. */
@@ -33,19 +33,20 @@ export class CallWaits {
     },
   ) {}
 
-  /** Resolves when the call has an answer for the agent's turn, or the wait is over. */
-  async forAnswer(driver: CallDriver, waitMs: number, signal: WaitSignal | undefined): Promise<void> {
+  /** Resolves when the call has an answer for the agent's turn, or with the goal `settled` is settled, or the wait is over. */
+  async forAnswer(driver: CallDriver, waitMs: number, signal: WaitSignal | undefined, goal: WaitGoal = "answer"): Promise<void> {
+    const reached = goal === "settled" ? isSettled : answersTurn;
     const { clock } = this.context.driver();
     const endsAt = clock.monotonic() + waitMs;
     const over = (): boolean => clock.monotonic() >= endsAt || this.ended(signal);
     let state: CallStateName = driver.known.kind;
     let seq = driver.known.record.eventSeq;
-    while (!answersTurn(state) && !over()) {
+    while (!reached(state) && !over()) {
       const leftMs = endsAt - clock.monotonic();
       const local = this.context.table.get(driver.callId);
       if (local?.drives === true) {
         // Its own changes are enough: no event has to be shown to anybody.
-        const answered = (): boolean => answersTurn(local.known.kind) || !local.drives || this.ended(signal);
+        const answered = (): boolean => reached(local.known.kind) || !local.drives || this.ended(signal);
         await changed(local, leftMs, this.context.driver(), answered, signal);
         state = local.known.kind;
         continue;

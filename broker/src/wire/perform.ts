@@ -12,6 +12,7 @@ import type { KnownState } from "./call-log.js";
 import type { DriverAnswer, DriverCommand, ProgressOrder, RunnerRef } from "./commands.js";
 import { type Decision, type DriverContext, NotDriver } from "./driver-context.js";
 import type { WaitSignal } from "./operations.js";
+import { isOfBinding, performFinal, performUpdate } from "./perform-submission.js";
 
 export type Performer = (driver: CallDriver, command: DriverCommand) => Promise<DriverAnswer>;
 
@@ -207,7 +208,7 @@ export function createPerformer(context: PerformerContext): Performer {
   }
 
   return async (driver, command) => {
-    if ("runner" in command && !concerns(driver, command.runner)) {
+    if (("runner" in command && !concerns(driver, command.runner)) || ("key" in command && !isOfBinding(driver, command.key))) {
       return { kind: "not_found" };
     }
     switch (command.op) {
@@ -241,6 +242,10 @@ export function createPerformer(context: PerformerContext): Performer {
         }
         return DONE;
       }
+      case "update":
+        return performUpdate(driver, command, context.driver());
+      case "final_receipt":
+        return performFinal(driver, command, context.driver());
       case "held":
         return { kind: "held", keep: await held(driver, command) };
       case "cancel":

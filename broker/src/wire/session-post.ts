@@ -53,26 +53,44 @@ export class SessionPost {
   }
 
   revoke(driver: DrivenCall, grant: Grant, reason: string): void {
+    const command: SessionCommand = { op: "revoke", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason };
+    if (driver.known.record.consumedReceipt?.grantId === grant.grantId) {
+      // The call was submitted: nobody kept track of where its runner is since. What is not connected now is not told.
+      this.background(
+        this.toHolder(driver, grant, command, () => false),
+        driver,
+      );
+      return;
+    }
     // The runner has to learn of it whatever the call came to.
-    this.tell(driver, { op: "revoke", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason }, () => false);
+    this.tell(driver, command, () => false);
   }
 
   /** G1: sends a revoke to the present session of the grant's runner, where that is one with the same journal. */
   async askHolder(driver: DrivenCall, grant: Grant): Promise<boolean> {
+    const { callId } = driver;
+    const command: SessionCommand = { op: "revoke", callId, grantId: grant.grantId, fence: grant.fence, reason: "is it still held?" };
+    return (await this.toHolder(driver, grant, command, () => !holds(driver.known, grant.grantId))) === "sent";
+  }
+
+  /** To the present session of the grant's runner; undefined: there is none, or it is of another journal. */
+  private async toHolder(
+    driver: DrivenCall,
+    grant: Grant,
+    command: SessionCommand,
+    pointless: () => boolean,
+  ): Promise<SessionAnswer | undefined> {
     const { application, binding } = driver.known.record.request;
     const runner = { application, binding, runnerId: grant.runnerId };
     const found = await this.context.records()?.get(sessionKey(runner));
     if (found === undefined) {
-      return false;
+      return undefined;
     }
     const { brokerId, journalId } = decodeSessionRecord(found.value);
     if (journalId !== grant.journalId) {
-      return false;
+      return undefined;
     }
-    const { callId } = driver;
-    const command: SessionCommand = { op: "revoke", callId, grantId: grant.grantId, fence: grant.fence, reason: "is it still held?" };
-    const answer = await this.to({ ...runner, brokerId, sessionEpoch: found.revision }, command, () => !holds(driver.known, grant.grantId));
-    return answer === "sent";
+    return this.to({ ...runner, brokerId, sessionEpoch: found.revision }, command, pointless);
   }
 
   private unsent(driver: DrivenCall, grant: Grant): void {

@@ -22,7 +22,7 @@ import type { Figures } from "./figures.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
-import type { CallOperations, RunnerOperations } from "./operations.js";
+import type { CallOperations, RunnerOperations, SubmissionOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
 import { RunnerDirectory } from "./runner-directory.js";
@@ -31,6 +31,7 @@ import { FrameHandlers } from "./session-frames.js";
 import { SessionPost } from "./session-post.js";
 import { SessionRegistry } from "./session-registry.js";
 import { settledWithin } from "./settled-within.js";
+import { SubmissionService } from "./submission-service.js";
 import { rendezvous, TakeOver } from "./take-over.js";
 import { createTimerWheel } from "./timer-wheel.js";
 
@@ -58,6 +59,7 @@ export interface WireOptions {
 
 export interface Wire {
   readonly calls: CallOperations;
+  readonly submissions: SubmissionOperations;
   readonly runners: RunnerOperations;
   readonly sessions: LocalSessions;
   /** Resolves when calls of earlier incarnations are driven again. Rejects when it was stopped meanwhile, too. */
@@ -181,6 +183,8 @@ export function createWire(options: WireOptions): Wire {
     drain,
   });
 
+  const submissions = new SubmissionService({ driver, router, ledgerWatch });
+
   membership.onGone((gone) => {
     if (rendezvous(membership.live(), gone) === brokerId) {
       sessions
@@ -230,6 +234,7 @@ export function createWire(options: WireOptions): Wire {
 
   return {
     calls,
+    submissions,
     runners: directory,
     sessions,
     start() {

@@ -18,6 +18,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"toolDefinitions","json":"toolDefinitions","proto":"tool_definitions","oneof":"frame","kind":"message","type":"ToolDefinitions"},
     {"name":"instanceState","json":"instanceState","proto":"instance_state","oneof":"frame","kind":"message","type":"InstanceState"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
+    {"name":"callUpdate","json":"callUpdate","proto":"call_update","oneof":"frame","kind":"message","type":"CallUpdate"},
   ],
   Hello: [
     {"name":"protocolVersions","json":"protocolVersions","proto":"protocol_versions","repeated":true,"kind":"uint32"},
@@ -146,11 +147,19 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"maxResultContextBytes","json":"maxResultContextBytes","proto":"max_result_context_bytes","kind":"uint32"},
     {"name":"confirmation","json":"confirmation","proto":"confirmation","kind":"string"},
     {"name":"scopes","json":"scopes","proto":"scopes","repeated":true,"kind":"string"},
+    {"name":"submissionTimeoutSeconds","json":"submissionTimeoutSeconds","proto":"submission_timeout_seconds","kind":"uint32"},
   ],
   ProtocolFault: [
     {"name":"code","json":"code","proto":"code","kind":"string"},
     {"name":"message","json":"message","proto":"message","kind":"string"},
     {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+  ],
+  CallUpdate: [
+    {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+    {"name":"updateId","json":"updateId","proto":"update_id","kind":"string"},
+    {"name":"text","json":"text","proto":"text","kind":"string"},
+    {"name":"percentage","json":"percentage","proto":"percentage","optional":true,"kind":"double"},
+    {"name":"dataJson","json":"dataJson","proto":"data_json","kind":"string"},
   ],
   BrokerFrame: [
     {"name":"welcome","json":"welcome","proto":"welcome","oneof":"frame","kind":"message","type":"Welcome"},
@@ -161,6 +170,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"receiptAck","json":"receiptAck","proto":"receipt_ack","oneof":"frame","kind":"message","type":"ReceiptAck"},
     {"name":"ping","json":"ping","proto":"ping","oneof":"frame","kind":"message","type":"Ping"},
     {"name":"drain","json":"drain","proto":"drain","oneof":"frame","kind":"message","type":"Drain"},
+    {"name":"updateAnswer","json":"updateAnswer","proto":"update_answer","oneof":"frame","kind":"message","type":"UpdateAnswer"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
   Welcome: [
@@ -172,6 +182,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"serverTimeUnixMs","json":"serverTimeUnixMs","proto":"server_time_unix_ms","kind":"int64"},
     {"name":"limits","json":"limits","proto":"limits","kind":"message","type":"SessionLimits"},
     {"name":"wantsToolDefinitions","json":"wantsToolDefinitions","proto":"wants_tool_definitions","kind":"bool"},
+    {"name":"takesCallUpdates","json":"takesCallUpdates","proto":"takes_call_updates","kind":"bool"},
   ],
   SessionLimits: [
     {"name":"frameBytes","json":"frameBytes","proto":"frame_bytes","kind":"uint32"},
@@ -229,5 +240,10 @@ export const FRAME_SCHEMAS: MessageSchemas = {
   Ping: [
     {"name":"number","json":"number","proto":"number","kind":"uint32"},
     {"name":"acknowledged","json":"acknowledged","proto":"acknowledged","kind":"uint32"},
+  ],
+  UpdateAnswer: [
+    {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+    {"name":"updateId","json":"updateId","proto":"update_id","kind":"string"},
+    {"name":"disposition","json":"disposition","proto":"disposition","kind":"enum","names":{"UPDATE_DISPOSITION_UNSPECIFIED":0,"UPDATE_DISPOSITION_STORED":1,"UPDATE_DISPOSITION_NOT_SUBMITTED":2,"UPDATE_DISPOSITION_SETTLED":3,"UPDATE_DISPOSITION_EXHAUSTED":4,"UPDATE_DISPOSITION_UNKNOWN_CALL":5,"UPDATE_DISPOSITION_CONFLICT":6}},
   ],
 };

@@ -13,6 +13,7 @@ import { type Clock, type Instant, instant } from "./clock.js";
 import type { AbortCode } from "./context.js";
 import { Delivery } from "./delivery.js";
 import type { Sha256 } from "./digest.js";
+import { messageOf } from "./errors.js";
 import { Execution, type ExecutionHost, grantedRecord } from "./execution.js";
 import type { Handler, HandlerTable } from "./handlers.js";
 import type { JournalEntry } from "./journal.js";
@@ -22,6 +23,8 @@ import type { EventLog } from "./log.js";
 import type { Grant, GrantMessage, GrantName, HeldReport, Receipt, ReportedPhase } from "./messages.js";
 import { failure, receiptOf } from "./outcome.js";
 import type { SessionLink } from "./session-link.js";
+import { type SubmissionEnd, SubmissionSignals, submissionEndOf } from "./submission-signals.js";
+import { UpdateDesk } from "./update-desk.js";
 import { cancelAnswerFrame, declineFrame, pongFrame, protocolFaultFrame, revokeAnswerFrame, startedFrame } from "./wire.js";
 
 /** Grants that one report lists at most: what a frame holds. Running ones come first. */
@@ -38,13 +41,18 @@ export interface GrantDeskOptions {
   readonly sha256: Sha256;
   readonly authorize: ExecutionHost["authorize"];
   readonly concurrency: number;
+  readonly random: () => number;
   /** Called when something ended or was acknowledged: the desk may be idle now. */
   readonly onProgressed: () => void;
+  /** Called when the broker took a submitted call back. */
+  readonly onSubmissionEnded: ((end: SubmissionEnd) => void) | undefined;
 }
 
 /** Decides about grants; see the rules above. */
 export class GrantDesk {
   readonly delivery: Delivery;
+  readonly updates: UpdateDesk;
+  readonly submissions = new SubmissionSignals();
   readonly #live = new Map<string, Execution>();
   /** Refused fences whose record is not durable yet, by call. */
   readonly #refusing = new Map<string, number>();
@@ -56,7 +64,17 @@ export class GrantDesk {
   constructor(private readonly options: GrantDeskOptions) {
     const { clock, log, journal, sha256, authorize } = options;
     this.delivery = new Delivery({ journal, clock, log, sha256, onAcknowledged: options.onProgressed });
-    this.#host = { clock, log, journal, sha256, authorize, link: () => this.#link, deliver: (receipt) => this.delivery.send(receipt) };
+    this.updates = new UpdateDesk({ clock, random: options.random, mayBecomeSubmitted: (callId) => this.#mayBecomeSubmitted(callId) });
+    this.#host = {
+      clock,
+      log,
+      journal,
+      sha256,
+      authorize,
+      link: () => this.#link,
+      deliver: (receipt) => this.delivery.send(receipt),
+      submitted: (callId, controller) => this.submissions.keep(callId, controller),
+    };
   }
 
   /** Whether nothing runs and every receipt is acknowledged. */
@@ -133,11 +151,13 @@ export class GrantDesk {
     for (const report of reported) {
       if (report.phase === "not_started") journal.note({ kind: "acknowledged", grantId: report.grantId, at: clock.now() });
     }
+    this.updates.attach(link);
     this.delivery.attach(link).catch(() => log.error("receipts_resend_failed"));
   }
 
   detach(): void {
     this.#link = null;
+    this.updates.detach();
     this.delivery.detach();
   }
 
@@ -150,7 +170,10 @@ export class GrantDesk {
         return this.#cancel(message.name, message.reason, link);
       case "revoke":
         void this.#revoke(message.name, link);
+        this.#endSubmission(message.name, message.reason);
         return;
+      case "update_answer":
+        return this.updates.answer(message.callId, message.updateId, message.disposition);
       case "receipt_ack":
         return this.delivery.acknowledge(message.grantId, message.disposition);
     }
@@ -296,6 +319,27 @@ export class GrantDesk {
       journal.note({ kind: "acknowledged", grantId: name.grantId, at: clock.now() });
   }
 
+  /** Tells the product that work it submitted is wanted no longer. */
+  #endSubmission({ callId, grantId }: GrantName, reason: string): void {
+    const { journal, log, onSubmissionEnded } = this.options;
+    const entry = journal.view.get(grantId);
+    if (entry?.receipt?.outcome.kind !== "submitted") return;
+    const end = { callId, tool: entry.tool, reason: submissionEndOf(reason) };
+    log.info("submission_ended", { call_id: callId, grant_id: grantId, reason: end.reason });
+    this.submissions.abort(callId, end.reason);
+    try {
+      onSubmissionEnded?.(end);
+    } catch (error) {
+      log.error("submission_listener_threw", { call_id: callId, message: messageOf(error) });
+    }
+  }
+
+  /** The handler runs, or its handle is not acknowledged yet. */
+  #mayBecomeSubmitted(callId: string): boolean {
+    const entry = this.options.journal.view.ofCall(callId).at(-1);
+    return entry !== undefined && (this.#live.has(entry.grantId) || (!entry.acknowledged && entry.receipt?.outcome.kind === "submitted"));
+  }
+
   #phaseOf(name: GrantName): ReportedPhase {
     const live = this.#live.get(name.grantId);
     if (live?.phase === "running" || live?.phase === "finishing") return "running";
@@ -327,8 +371,9 @@ export class GrantDesk {
     this.#watch = { dueMs, cancel: () => timer.cancel() };
   }
 
-  /** Stops the timer. */
+  /** Stops the timer, and gives up the updates that wait. */
   close(): void {
+    this.updates.close();
     this.#watch?.cancel();
     this.#watch = null;
   }

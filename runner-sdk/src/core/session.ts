@@ -128,6 +128,10 @@ class RunningSession implements SessionLink {
     return this.#welcome?.leaseMs ?? 0;
   }
 
+  get takesCallUpdates(): boolean {
+    return this.#welcome?.takesCallUpdates ?? false;
+  }
+
   get congested(): boolean {
     return this.options.channel.bufferedBytes > CONGESTED_BYTES;
   }
@@ -198,6 +202,7 @@ class RunningSession implements SessionLink {
       case "cancel":
       case "revoke":
       case "receipt_ack":
+      case "update_answer":
         if (this.#welcome !== null) return this.#takeWelcomed(message);
         return void this.send(protocolFaultFrame("frame_invalid", `a ${message.kind} before the welcome`));
     }
@@ -219,6 +224,7 @@ class RunningSession implements SessionLink {
       case "cancel":
       case "revoke":
       case "receipt_ack":
+      case "update_answer":
         return desk.take(message, this);
     }
   }

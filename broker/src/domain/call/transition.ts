@@ -120,6 +120,11 @@ class Step {
         return this.settle("cancelled", before.record, { error: entry.error, letRun: entry.letRun });
       case "reconciled":
         return this.reconcile(before.record, entry);
+      case "updated": {
+        this.tell("progress", entry.data);
+        const update = { id: entry.updateId, digest: entry.digest, seq: this.seq };
+        return this.withRecord(before, { ...before.record, updates: [...before.record.updates, update] });
+      }
       case "evidence":
         this.tell("late_receipt", {
           attempt: entry.receipt.attempt,
@@ -149,6 +154,7 @@ class Step {
       startedAtMs: null,
       consumedReceipt: null,
       evidence: [],
+      updates: [],
     };
     this.tell("requested", { toolset: entry.request.toolset, tool: entry.request.tool, binding: entry.request.binding });
     if (to === "awaiting_confirmation") {

@@ -62,6 +62,23 @@ export enum CancelLevel {
   UNRECOGNIZED = -1,
 }
 
+export enum UpdateDisposition {
+  UNSPECIFIED = 0,
+  /** STORED - It is stored, now or by an earlier frame with this id. */
+  STORED = 1,
+  /** NOT_SUBMITTED - The call is open, and its handle has not arrived. */
+  NOT_SUBMITTED = 2,
+  /** SETTLED - The call is settled. */
+  SETTLED = 3,
+  /** EXHAUSTED - The call has as many updates as it may have. */
+  EXHAUSTED = 4,
+  /** UNKNOWN_CALL - There is no such call, or it is not of this binding and subject. */
+  UNKNOWN_CALL = 5,
+  /** CONFLICT - The id was used for another update of the call. */
+  CONFLICT = 6,
+  UNRECOGNIZED = -1,
+}
+
 /** A frame from a runner to its broker. */
 export interface RunnerFrame {
   frame:
@@ -78,6 +95,7 @@ export interface RunnerFrame {
     | { $case: "toolDefinitions"; value: ToolDefinitions }
     | { $case: "instanceState"; value: InstanceState }
     | { $case: "protocolFault"; value: ProtocolFault }
+    | { $case: "callUpdate"; value: CallUpdate }
     | undefined;
 }
 
@@ -92,6 +110,7 @@ export interface BrokerFrame {
     | { $case: "receiptAck"; value: ReceiptAck }
     | { $case: "ping"; value: Ping }
     | { $case: "drain"; value: Drain }
+    | { $case: "updateAnswer"; value: UpdateAnswer }
     | { $case: "protocolFault"; value: ProtocolFault }
     | undefined;
 }
@@ -158,6 +177,8 @@ export interface Welcome {
     | undefined;
   /** Set by a development broker: send tool_definitions. */
   wantsToolDefinitions: boolean;
+  /** The broker takes call_update; one that does not knows no such frame. */
+  takesCallUpdates: boolean;
 }
 
 export interface SessionLimits {
@@ -361,6 +382,25 @@ export interface ToolDefinition {
   /** never or always. */
   confirmation: string;
   scopes: string[];
+  /** How long a submitted call waits for its final receipt; 0: the default. */
+  submissionTimeoutSeconds: number;
+}
+
+/** News of a submitted call. Repeated until it is answered. */
+export interface CallUpdate {
+  callId: string;
+  /** Chosen by the runner; the same update has the same id, however often it is sent. */
+  updateId: string;
+  text: string;
+  /** 0 to 100; absent when unknown. */
+  percentage?: number | undefined;
+  dataJson: string;
+}
+
+export interface UpdateAnswer {
+  callId: string;
+  updateId: string;
+  disposition: UpdateDisposition;
 }
 
 /** Typed refusal of one frame; the session goes on unless the channel closes after it. */
@@ -415,6 +455,9 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         break;
       case "protocolFault":
         ProtocolFault.encode(message.frame.value, writer.uint32(122).fork()).join();
+        break;
+      case "callUpdate":
+        CallUpdate.encode(message.frame.value, writer.uint32(138).fork()).join();
         break;
     }
     return writer;
@@ -537,6 +580,14 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
             message.frame = { $case: "protocolFault", value: ProtocolFault.decode(reader, reader.uint32()) };
             continue;
           }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.frame = { $case: "callUpdate", value: CallUpdate.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -633,6 +684,12 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         }
         break;
       }
+      case "callUpdate": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "callUpdate", value: CallUpdate.fromPartial(object.frame.value) };
+        }
+        break;
+      }
     }
     return message;
   },
@@ -668,6 +725,9 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
         break;
       case "drain":
         Drain.encode(message.frame.value, writer.uint32(66).fork()).join();
+        break;
+      case "updateAnswer":
+        UpdateAnswer.encode(message.frame.value, writer.uint32(106).fork()).join();
         break;
       case "protocolFault":
         ProtocolFault.encode(message.frame.value, writer.uint32(122).fork()).join();
@@ -753,6 +813,14 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
             message.frame = { $case: "drain", value: Drain.decode(reader, reader.uint32()) };
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.frame = { $case: "updateAnswer", value: UpdateAnswer.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 15: {
             if (tag !== 122) {
               break;
@@ -824,6 +892,12 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
       case "drain": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "drain", value: Drain.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "updateAnswer": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "updateAnswer", value: UpdateAnswer.fromPartial(object.frame.value) };
         }
         break;
       }
@@ -1415,6 +1489,7 @@ function createBaseWelcome(): Welcome {
     serverTimeUnixMs: 0,
     limits: undefined,
     wantsToolDefinitions: false,
+    takesCallUpdates: false,
   };
 }
 
@@ -1443,6 +1518,9 @@ export const Welcome: MessageFns<Welcome> = {
     }
     if (message.wantsToolDefinitions !== false) {
       writer.uint32(64).bool(message.wantsToolDefinitions);
+    }
+    if (message.takesCallUpdates !== false) {
+      writer.uint32(160).bool(message.takesCallUpdates);
     }
     return writer;
   },
@@ -1524,6 +1602,14 @@ export const Welcome: MessageFns<Welcome> = {
             message.wantsToolDefinitions = reader.bool();
             continue;
           }
+          case 20: {
+            if (tag !== 160) {
+              break;
+            }
+
+            message.takesCallUpdates = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1551,6 +1637,7 @@ export const Welcome: MessageFns<Welcome> = {
       ? SessionLimits.fromPartial(object.limits)
       : undefined;
     message.wantsToolDefinitions = object.wantsToolDefinitions ?? false;
+    message.takesCallUpdates = object.takesCallUpdates ?? false;
     return message;
   },
 };
@@ -3714,6 +3801,7 @@ function createBaseToolDefinition(): ToolDefinition {
     maxResultContextBytes: 0,
     confirmation: "",
     scopes: [],
+    submissionTimeoutSeconds: 0,
   };
 }
 
@@ -3757,6 +3845,9 @@ export const ToolDefinition: MessageFns<ToolDefinition> = {
     }
     for (const v of message.scopes) {
       writer.uint32(106).string(v!);
+    }
+    if (message.submissionTimeoutSeconds !== 0) {
+      writer.uint32(160).uint32(message.submissionTimeoutSeconds);
     }
     return writer;
   },
@@ -3878,6 +3969,14 @@ export const ToolDefinition: MessageFns<ToolDefinition> = {
             message.scopes.push(reader.string());
             continue;
           }
+          case 20: {
+            if (tag !== 160) {
+              break;
+            }
+
+            message.submissionTimeoutSeconds = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3908,6 +4007,189 @@ export const ToolDefinition: MessageFns<ToolDefinition> = {
     message.maxResultContextBytes = object.maxResultContextBytes ?? 0;
     message.confirmation = object.confirmation ?? "";
     message.scopes = object.scopes?.map((e) => e) || [];
+    message.submissionTimeoutSeconds = object.submissionTimeoutSeconds ?? 0;
+    return message;
+  },
+};
+
+function createBaseCallUpdate(): CallUpdate {
+  return { callId: "", updateId: "", text: "", percentage: undefined, dataJson: "" };
+}
+
+export const CallUpdate: MessageFns<CallUpdate> = {
+  encode(message: CallUpdate, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.updateId !== "") {
+      writer.uint32(18).string(message.updateId);
+    }
+    if (message.text !== "") {
+      writer.uint32(26).string(message.text);
+    }
+    if (message.percentage !== undefined) {
+      writer.uint32(33).double(message.percentage);
+    }
+    if (message.dataJson !== "") {
+      writer.uint32(42).string(message.dataJson);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CallUpdate {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCallUpdate();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.updateId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.text = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 33) {
+              break;
+            }
+
+            message.percentage = reader.double();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.dataJson = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<CallUpdate>, I>>(base?: I): CallUpdate {
+    return CallUpdate.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<CallUpdate>, I>>(object: I): CallUpdate {
+    const message = createBaseCallUpdate();
+    message.callId = object.callId ?? "";
+    message.updateId = object.updateId ?? "";
+    message.text = object.text ?? "";
+    message.percentage = object.percentage ?? undefined;
+    message.dataJson = object.dataJson ?? "";
+    return message;
+  },
+};
+
+function createBaseUpdateAnswer(): UpdateAnswer {
+  return { callId: "", updateId: "", disposition: 0 };
+}
+
+export const UpdateAnswer: MessageFns<UpdateAnswer> = {
+  encode(message: UpdateAnswer, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.updateId !== "") {
+      writer.uint32(18).string(message.updateId);
+    }
+    if (message.disposition !== 0) {
+      writer.uint32(24).int32(message.disposition);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UpdateAnswer {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUpdateAnswer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.updateId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.disposition = reader.int32() as any;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<UpdateAnswer>, I>>(base?: I): UpdateAnswer {
+    return UpdateAnswer.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<UpdateAnswer>, I>>(object: I): UpdateAnswer {
+    const message = createBaseUpdateAnswer();
+    message.callId = object.callId ?? "";
+    message.updateId = object.updateId ?? "";
+    message.disposition = object.disposition ?? 0;
     return message;
   },
 };
