@@ -2,7 +2,7 @@ import { UpdateDisposition } from "@toolrunner/proto";
 import { afterEach, describe, expect, it } from "vitest";
 import { SIGNALS_KEPT_MAX, SubmissionSignals } from "./core/submission-signals.js";
 import { UPDATES_WAITING_MAX } from "./core/update-desk.js";
-import type { AbortReason, SubmissionEnd } from "./index.js";
+import type { SubmissionEnd } from "./index.js";
 import { type Served, serve, stopRunners, until, work } from "./runner.test.kit.js";
 import type { FakeSession } from "./testing.js";
 
@@ -68,9 +68,9 @@ describe("runner.update (X5)", () => {
   ])("rejects with all that follow it when the broker answers %s", async (disposition, code) => {
     const { session, runner } = await serve({ tools: [submitting] });
     const updates = [1, 2].map((number) => runner.update("call_a", { data: number }));
+    const ends = Promise.allSettled(updates);
     await answer(session, disposition);
-    for (const outcome of await Promise.allSettled(updates))
-      expect(outcome).toMatchObject({ status: "rejected", reason: { code, callId: "call_a" } });
+    for (const outcome of await ends) expect(outcome).toMatchObject({ status: "rejected", reason: { code, callId: "call_a" } });
   });
 
   it("goes on after a conflict, and takes no notice of answers to what it did not ask", async () => {
@@ -78,9 +78,10 @@ describe("runner.update (X5)", () => {
     const updates = [1, 2].map((number) => runner.update("call_a", { data: number }));
     session.send({ $case: "updateAnswer", value: { callId: "call_a", updateId: "update_x", disposition: SETTLED } });
     session.send({ $case: "updateAnswer", value: { callId: "call_b", updateId: "update_x", disposition: SETTLED } });
+    const ends = Promise.allSettled(updates);
     await answer(session, CONFLICT);
     await answer(session, STORED);
-    expect((await Promise.allSettled(updates)).map(({ status }) => status)).toEqual(["rejected", "fulfilled"]);
+    expect((await ends).map(({ status }) => status)).toEqual(["rejected", "fulfilled"]);
   });
 
   it("waits while the handle of its call is on its way", async () => {
@@ -156,7 +157,7 @@ describe("a submission that is taken back (X5, K1)", () => {
     expect(signal?.aborted).toBe(false);
     revoke(served.session, grant, reason);
     await served.session.next("revokeAnswer");
-    expect([signal?.aborted, (signal?.reason as AbortReason).code]).toEqual([true, code]);
+    expect(signal?.reason).toMatchObject({ name: "AbortError", code });
     expect(ended).toEqual([{ callId: grant.callId, tool: "work", reason: told }]);
   });
 

@@ -95,6 +95,8 @@ export interface Welcome {
   readonly leaseMs: number;
   readonly limits: SessionLimits;
   readonly wantsToolDefinitions: boolean;
+  /** It takes a newer credential in band. */
+  readonly renewsCredentials: boolean;
   /** False: the broker knows no updates of submitted calls. */
   readonly takesCallUpdates: boolean;
 }
@@ -129,6 +131,8 @@ export type BrokerMessage =
   | { readonly kind: "update_answer"; readonly callId: string; readonly updateId: string; readonly disposition: UpdateDisposition }
   | { readonly kind: "ping"; readonly number: number; readonly acknowledged: number }
   | { readonly kind: "drain"; readonly reason: string; readonly deadlineMs: number }
+  | { readonly kind: "credential_request"; readonly expiresInMs: number }
+  | { readonly kind: "credential_accepted"; readonly expiresInMs: number }
   | { readonly kind: "protocol_fault"; readonly code: string; readonly message: string; readonly callId: string }
   | { readonly kind: "unknown" };
 

@@ -163,6 +163,7 @@ function createFakeSession(channel: BrokerChannel, credential: string, epoch: nu
           limits,
           wantsToolDefinitions: false,
           takesCallUpdates: true,
+          renewsCredentials: true,
           ...overrides,
         },
       });

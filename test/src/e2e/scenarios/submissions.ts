@@ -158,9 +158,9 @@ export const SUBMISSION_SCENARIOS: readonly Scenario[] = [
       const binding = cell.name("jobs");
       const ended: SubmissionEnd[] = [];
       await cell.runner({ binding, tools: [submitTool({ submissionTimeoutSeconds: 5 })], onSubmissionEnded: (end) => ended.push(end) });
+      const call = await cell.client.call({ toolset: binding, tool: "submit", arguments: {} });
       const toolset = (await cell.http("GET", `/v1/toolsets/${binding}`)).body as { tools: object[] };
       expect(toolset.tools).toMatchObject([{ result_semantics: "submission", submission_timeout_seconds: 5 }]);
-      const call = await cell.client.call({ toolset: binding, tool: "submit", arguments: {} });
       const settled = await cell.client.settled(call.id);
       expect(settled).toMatchObject({ state: "timed_out", error: { code: "call_timed_out" } });
       expect(Date.parse(settled.settled_at ?? "") - Date.parse(call.receipt?.received_at ?? "")).toBeGreaterThanOrEqual(5_000);
@@ -229,8 +229,9 @@ export const SUBMISSION_SCENARIOS: readonly Scenario[] = [
       requests.map((_request, index) => (index === 7 ? "tool_unknown" : index === 9 ? "arguments_invalid" : `number ${index}`)),
     );
     const ids = (list: typeof answers) => list.map((answer) => (answer instanceof ToolRunnerError ? answer.details : answer.id));
+    const ran = runs();
     expect(ids(await cell.client.batch(requests))).toEqual(ids(answers));
-    expect(runs()).toBe(62);
+    expect(runs()).toBe(ran);
     const single = await cell.client.call({
       toolset: binding,
       tool: "echo",
