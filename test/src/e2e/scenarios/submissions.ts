@@ -183,7 +183,7 @@ export const SUBMISSION_SCENARIOS: readonly Scenario[] = [
   }),
 
   scenario(
-    ["X5", "I5"],
+    ["X5"],
     "a final receipt with the fence of an older grant is refused, and before the handle one needs the fence",
     async (cell) => {
       const binding = cell.name("jobs");
