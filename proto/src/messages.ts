@@ -80,6 +80,8 @@ export {
   Receipt,
   ReceiptAck,
   ReceiptDisposition,
+  Reconcile,
+  ReconcileAnswer,
   Refusal,
   Revoke,
   RevokeAnswer,

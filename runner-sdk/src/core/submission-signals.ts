@@ -6,6 +6,10 @@
  * that submits for ever does not grow for ever; each aborts at most once.
  */
 import { type AbortCode, AbortReason } from "./context.js";
+import { messageOf } from "./errors.js";
+import type { JournalView } from "./journal.js";
+import type { EventLog } from "./log.js";
+import type { GrantName } from "./messages.js";
 
 /** Signals of submitted calls that are kept at once. */
 export const SIGNALS_KEPT_MAX = 10_000;
@@ -18,8 +22,31 @@ export interface SubmissionEnd {
   readonly reason: "cancelled" | "timed_out" | "revoked";
 }
 
-/** What the broker said when it took the grant of a submission back. */
-export function submissionEndOf(reason: string): SubmissionEnd["reason"] {
+/** Tells the product, where the broker took the grant of a submission back, that the work is wanted no longer. */
+export function endSubmission(
+  deps: {
+    readonly journal: { readonly view: JournalView };
+    readonly log: EventLog;
+    readonly onSubmissionEnded: ((end: SubmissionEnd) => void) | undefined;
+  },
+  signals: SubmissionSignals,
+  { callId, grantId }: GrantName,
+  why: string,
+): void {
+  const { journal, log, onSubmissionEnded } = deps;
+  const entry = journal.view.get(grantId);
+  if (entry?.receipt?.outcome.kind !== "submitted") return;
+  const end = { callId, tool: entry.tool, reason: reasonOf(why) };
+  log.info("submission_ended", { call_id: callId, grant_id: grantId, reason: end.reason });
+  signals.abort(callId, end.reason);
+  try {
+    onSubmissionEnded?.(end);
+  } catch (error) {
+    log.error("submission_listener_threw", { call_id: callId, message: messageOf(error) });
+  }
+}
+
+function reasonOf(reason: string): SubmissionEnd["reason"] {
   if (reason === "call_cancelled") return "cancelled";
   return reason === "deadline" ? "timed_out" : "revoked";
 }
