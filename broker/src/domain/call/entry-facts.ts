@@ -2,6 +2,16 @@
 import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, ReconcileGrant } from "./call-state.js";
 import type { CallEntry, GrantFacts, PlacedEntry, ReceiptEntryFacts } from "./entries.js";
 
+/** What the record of a call that was just accepted does not have yet. */
+export const NOTHING_YET = {
+  newestGrant: null,
+  grantIds: [],
+  startedAtMs: null,
+  consumedReceipt: null,
+  evidence: [],
+  updates: [],
+} as const;
+
 /** The grant that the entry makes: named by its id, fenced by its version. */
 export function grantOf(entry: PlacedEntry, { attempt, holder }: GrantFacts): Grant {
   return {

@@ -15,7 +15,16 @@ import type { Json } from "../ports/catalog.js";
 import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, ReconcileGrant, SettledCallState, Settlement } from "./call-state.js";
 import { type Edge, edgeFor } from "./edges.js";
 import type { CallEntry, GrantFacts, PlacedEntry } from "./entries.js";
-import { cancelledError, evidenceKey, grantOf, plainError, receiptFacts, reconcileGrantOf, withUpdate } from "./entry-facts.js";
+import {
+  cancelledError,
+  evidenceKey,
+  grantOf,
+  NOTHING_YET,
+  plainError,
+  receiptFacts,
+  reconcileGrantOf,
+  withUpdate,
+} from "./entry-facts.js";
 
 export type CallEffect =
   /** Look for a runner, not before the state's `notBeforeMs`. */
@@ -160,12 +169,7 @@ class Step {
       eventSeq: 0,
       attempts: 0,
       deadlineAtMs: entry.deadlineAtMs,
-      newestGrant: null,
-      grantIds: [],
-      startedAtMs: null,
-      consumedReceipt: null,
-      evidence: [],
-      updates: [],
+      ...NOTHING_YET,
     };
     this.tell("requested", { toolset: entry.request.toolset, tool: entry.request.tool, binding: entry.request.binding });
     if (to === "awaiting_confirmation") {
