@@ -1,16 +1,6 @@
 /** What an entry of the log contributes to a state: grants, receipts and errors in the form in which a state holds them. */
-import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, ReconcileGrant } from "./call-state.js";
-import type { CallEntry, GrantFacts, PlacedEntry, ReceiptEntryFacts } from "./entries.js";
-
-/** What the record of a call that was just accepted does not have yet. */
-export const NOTHING_YET = {
-  newestGrant: null,
-  grantIds: [],
-  startedAtMs: null,
-  consumedReceipt: null,
-  evidence: [],
-  updates: [],
-} as const;
+import type { CallError, CallState, Grant, ReceiptFacts, ReconcileGrant } from "./call-state.js";
+import type { GrantFacts, PlacedEntry, ReceiptEntryFacts } from "./entries.js";
 
 /** The grant that the entry makes: named by its id, fenced by its version. */
 export function grantOf(entry: PlacedEntry, { attempt, holder }: GrantFacts): Grant {
@@ -53,9 +43,4 @@ export function evidenceKey(receipt: { readonly grantId: string; readonly digest
 export function receiptFacts(receipt: ReceiptEntryFacts, receivedAtMs: number): ReceiptFacts {
   const { grantId, attempt, fence, runnerId, digest, outcome } = receipt;
   return { grantId, attempt, fence, runnerId, digest, outcome, receivedAtMs };
-}
-
-/** The record with one more update, told under the number `seq`. */
-export function withUpdate(record: CallRecord, entry: Extract<CallEntry, { kind: "updated" }>, seq: number): CallRecord {
-  return { ...record, updates: [...record.updates, { id: entry.updateId, digest: entry.digest, seq }] };
 }

@@ -15,16 +15,8 @@ import type { Json } from "../ports/catalog.js";
 import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, ReconcileGrant, SettledCallState, Settlement } from "./call-state.js";
 import { type Edge, edgeFor } from "./edges.js";
 import type { CallEntry, GrantFacts, PlacedEntry } from "./entries.js";
-import {
-  cancelledError,
-  evidenceKey,
-  grantOf,
-  NOTHING_YET,
-  plainError,
-  receiptFacts,
-  reconcileGrantOf,
-  withUpdate,
-} from "./entry-facts.js";
+import { cancelledError, evidenceKey, grantOf, plainError, receiptFacts, reconcileGrantOf } from "./entry-facts.js";
+import { NOTHING_YET, withUpdate } from "./record-changes.js";
 
 export type CallEffect =
   /** Look for a runner, not before the state's `notBeforeMs`. */
