@@ -52,6 +52,7 @@ export const REQUIREMENTS: readonly Requirement[] = [
   files("G3", "A lost lease leads to no second start; the outcome is unknown.", "reliability"),
   files("G4", "A reconcile handler is asked what became of a start whose process is gone.", "reliability"),
   matrix("B5", "An idempotency key is looked up before any refusal."),
+  files("K3", "The levels of a cancel are told with their times.", "reliability"),
   files("L1", "Racing appends have one winner; replicas need 2.10.27.", "ledger"),
   files("L2", "Unknown outcomes of an append are repeated until known.", "ledger"),
   files("L3", "Versions are ledger-wide, rising and never reused.", "ledger"),
