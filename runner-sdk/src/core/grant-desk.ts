@@ -106,6 +106,11 @@ export class GrantDesk {
     return isIdle;
   }
 
+  /** Receipts that are on their way into the journal. */
+  *unwritten(): Iterable<Receipt> {
+    for (const { unwritten } of this.#live.values()) if (unwritten !== null) yield unwritten;
+  }
+
   /** Resolves when everything that is live now is over. */
   async settled(): Promise<void> {
     await Promise.all([...this.#live.values()].map((execution) => execution.done));

@@ -59,6 +59,8 @@ export interface SdkStage {
   settled(call: Call, withinMs?: number, states?: readonly string[]): Promise<Call>;
   /** Waits until a handler with this number began. */
   began(n: number): Promise<Effect>;
+  /** Records in all journals of the page's origin: kinds, and `finished N` for results of handlers with a number. */
+  recorded(page: Page): Promise<readonly string[]>;
   /** Ends the browser with SIGKILL and starts it again with the same profile. */
   restartBrowser(): Promise<void>;
   close(): Promise<void>;
@@ -139,6 +141,7 @@ export async function startSdkStage(start: BrowserStart & { readonly figures?: P
           withinMs,
         ),
       began: (n) => eventually(`handler ${n}`, () => effects.find((effect) => effect.n === n)),
+      recorded: (page) => page.evaluate(readJournals),
       async restartBrowser() {
         await browser.kill9();
         browser = await startBrowser(start);
@@ -150,6 +153,33 @@ export async function startSdkStage(start: BrowserStart & { readonly figures?: P
     await close();
     throw error;
   }
+}
+
+/** In the page: reads beside the runner, without a lock, as no runner may. */
+async function readJournals(): Promise<readonly string[]> {
+  const answer = <T>(request: IDBRequest<T>) =>
+    new Promise<T>((resolve, reject) => {
+      request.onsuccess = () => resolve(request.result);
+      request.onerror = () => reject(request.error);
+    });
+  const found: string[] = [];
+  for (const { name = "" } of await indexedDB.databases()) {
+    if (!name.startsWith("toolrunner journal")) continue;
+    const store = await answer(indexedDB.open(name));
+    const records = (await answer(store.transaction("records").objectStore("records").getAll())) as readonly {
+      readonly kind: string;
+      readonly receipt?: { readonly outcome: { readonly resultJson?: string } };
+    }[];
+    store.close();
+    for (const { kind, receipt } of records) {
+      found.push(
+        receipt?.outcome.resultJson === undefined
+          ? kind
+          : `${kind} ${(JSON.parse(receipt.outcome.resultJson) as { readonly n: number }).n}`,
+      );
+    }
+  }
+  return found;
 }
 
 /** Resolves with the runner's id when the page's runner is ready. */
