@@ -43,7 +43,7 @@ export function announceJournal(prefix: string, name: string): void {
 /** Orphans as they become known, until the signal aborts. Each is held and open, and the caller's to give back. */
 export async function* findOrphans(search: OrphanSearch): AsyncGenerator<OrphanJournal> {
   const { locks, prefix, signal } = search;
-  const office = await takeLock(locks, `${prefix}adopter`, { waitMs: null, signal });
+  const office = await takeLock(locks, `${prefix}adopter`, { signal });
   if (office === null) return;
   const found: HeldSlot[] = [];
   let wake: () => void = () => {};
@@ -89,7 +89,7 @@ export async function* findOrphans(search: OrphanSearch): AsyncGenerator<OrphanJ
 
 async function waitForOrphan({ locks, clock, signal }: OrphanSearch, name: string): Promise<HeldSlot | null> {
   while (!signal.aborted) {
-    const free = await takeLock(locks, name, { waitMs: null, signal });
+    const free = await takeLock(locks, name, { signal });
     if (free === null) return null;
     free.release();
     await pause(clock, RELOAD_MS, signal);

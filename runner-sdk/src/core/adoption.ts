@@ -5,7 +5,8 @@
  * anything to offer. Invariants (G1, R5):
  * - an orphan's session claims nothing, and speaks only for the journal that is held;
  * - it has the id of the runner that was gone where nobody else can have that, so that it is asked what only that runner can say;
- * - a journal is deleted when everything in it is acknowledged, and nothing can come that it would have to answer for.
+ * - a journal is deleted when everything in it is acknowledged, and nothing can come that it would have to answer for; one with an
+ *   outcome that nobody knows is kept, and served, until its call is over.
  */
 import { type Clock, elapsedMs, type Instant, instant } from "./clock.js";
 import { CredentialKeeper } from "./credential-keeper.js";
@@ -26,12 +27,16 @@ import type { Transport } from "./transport.js";
 const DELIVERING_MAX = 4;
 /** Orphans that have a session at once; most of them only because they may still be asked something. */
 const SERVED_MAX = 32;
+/** From so many on, an orphan is given back whose calls wait for a person, which may take days: the next load takes it up again. */
+const CROWDED = 16;
 const LOOK_AGAIN_MS = 1_000;
 
 export interface AdoptionOptions {
   readonly transport: Transport;
   readonly journal: Journal;
   readonly handlers: HandlerTable;
+  /** Of the runner that adopts: so many `reconcile` handlers look at once for each orphan. */
+  readonly concurrency: number;
   readonly clock: Clock;
   readonly random: () => number;
   readonly log: EventLog;
@@ -132,12 +137,23 @@ export class Adoption {
       session?.close(1000, "the journal is served");
     };
     const review = () => {
-      if (stay === null || !isSettled(orphan) || !desk.idle) return;
+      if (stay === null || !desk.idle) return;
       delivered();
-      // What had been granted and was never read may be asked about until its lease is over.
-      if (!orphan.mayBeAsked || elapsedMs(clock, stay.from) >= stay.ms) end();
+      // What had been granted and was never read may be asked about until its lease is over, and what ran until its call is.
+      const isAsked = orphan.mayBeAsked && elapsedMs(clock, stay.from) < stay.ms;
+      if (!isAsked && (isSettled(orphan) || this.#serving.size >= CROWDED)) end();
     };
-    const desk = new GrantDesk({ clock, log, journal: gate, handlers, sha256, authorize: undefined, concurrency: 0, onProgressed: review });
+    const desk = new GrantDesk({
+      clock,
+      log,
+      journal: gate,
+      handlers,
+      sha256,
+      authorize: undefined,
+      concurrency: 0,
+      reconcileConcurrency: this.options.concurrency,
+      onProgressed: review,
+    });
     let timer: { cancel(): void } | null = null;
     const lookAgain = () => {
       review();

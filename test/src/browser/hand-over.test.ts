@@ -111,6 +111,19 @@ describe.skipIf(WITHOUT_CHROMIUM !== "")(titled("tabs that take over from one an
     await second.close();
   });
 
+  it("asks the other tab's reconcile handler what became of it, and believes it (G4, I3)", async () => {
+    const first = await stage.serve();
+    const n = next();
+    const call = await stage.start("asked", n);
+    await stage.began(n);
+    const second = await stage.serve();
+    const id = await ready(second);
+    await crash(first);
+    expect(await stage.settled(call, SOON_MS)).toMatchObject({ state: "succeeded", result: { n, found_by: id } });
+    expect(runs(n)).toBe(1);
+    await second.close();
+  });
+
   it("leaves the journal of a tab that is reloaded to it, as often as it is, and so its id (R5)", async () => {
     const [first, second] = [await stage.serve(), await stage.serve()];
     const id = await ready(first);

@@ -213,6 +213,9 @@ globalThis.serve = (options = {}) => {
     sdk.defineTool({ name: "hold", description: "Work until released.", run: async (args, ctx) => { await effect(args, ctx); await held(args.n); return { n: args.n, text: "x".repeat(args.size ?? 0) }; } }),
     sdk.defineTool({ name: "again", description: "Work until released; repeatable.", idempotent: true, run: async (args, ctx) => { await effect(args, ctx); await held(args.n); return { n: args.n }; } }),
   ];
+  tools.push(sdk.defineTool({ name: "asked", description: "Work until released; knows afterwards whether it was done.",
+    run: async (args, ctx) => { await effect(args, ctx); await held(args.n); return { n: args.n }; },
+    reconcile: async (ctx) => sdk.applied({ n: ctx.arguments.n, found_by: runner.runnerId }) }));
   const log = (event, fields) => {
     // A beacon: it goes out although the page does.
     navigator.sendBeacon?.("/log", JSON.stringify({ event, runner: runner?.runnerId, ...fields }));
@@ -221,7 +224,7 @@ globalThis.serve = (options = {}) => {
   const { journal, authorizeWaits, ...rest } = options;
   runner = sdk.createRunner({ transport: sdk.connectWebSocket(${JSON.stringify(ws)}), binding: "page", subject: "user_1", token: ${JSON.stringify(RUNNER_KEY)}, tools, log,
     ...(journal === undefined ? {} : { journal: sdk.indexedDbJournal(journal) }),
-    ...(authorizeWaits ? { authorize: async () => { await tell("/effects", { call: "", fence: 0, runner: runner.runnerId, n: -1 }); await new Promise((go) => { globalThis.authorized = go; }); return sdk.allow(); } } : {}), ...rest });
+    ...(authorizeWaits ? { authorize: async () => { await tell("/effects", { call: "", fence: 0, runner: runner.runnerId, n: -1 }); if (!globalThis.isLet) await new Promise((go) => { globalThis.authorized = go; }); return sdk.allow(); } } : {}), ...rest });
   globalThis.runner = runner;
   runner.start().catch(() => undefined);
   return runner;
