@@ -14,9 +14,14 @@ export class RunnerAsks {
 
   /** `undefined`: there is no such call, or none that is the runner's business. */
   ask(session: Session, callId: string, command: DriverCommand, hint: DriverHint | undefined): Promise<DriverAnswer | undefined> {
+    return this.askFor(session.ref.runnerId, callId, command, hint);
+  }
+
+  /** The same for a runner that may have no session. */
+  askFor(runnerId: string, callId: string, command: DriverCommand, hint: DriverHint | undefined): Promise<DriverAnswer | undefined> {
     return this.context.router.command(callId, command, hint).catch((error: unknown) => {
       if (error instanceof CallNotFound) {
-        this.context.log.warn("frame_for_unknown_call", { runner_id: session.ref.runnerId, call_id: logged(callId), op: command.op });
+        this.context.log.warn("frame_for_unknown_call", { runner_id: runnerId, call_id: logged(callId), op: command.op });
         return undefined;
       }
       throw error;
@@ -25,10 +30,15 @@ export class RunnerAsks {
 
   /** A frame of the runner's was not carried out. It says so again itself, to whichever broker it reaches next. */
   failed(session: Pick<Session, "ref">, callId: string, what: string, error: unknown): void {
+    this.failedFor(session.ref.runnerId, callId, what, error);
+  }
+
+  /** The same for a runner that may have no session. */
+  failedFor(runnerId: string, callId: string, what: string, error: unknown): void {
     // The broker stopped meanwhile. That is no fault of anything, and is said once, by what stopped it.
     if (error instanceof LedgerError && error.code === "closed") return;
     this.context.log.error("frame_failed", {
-      runner_id: session.ref.runnerId,
+      runner_id: runnerId,
       call_id: logged(callId),
       what,
       error: error instanceof Error ? error.message : String(error),
