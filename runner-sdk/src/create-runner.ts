@@ -7,6 +7,7 @@
  */
 
 import { Absence } from "./core/absence.js";
+import { Adoption } from "./core/adoption.js";
 import { pause } from "./core/clock.js";
 import type { ProgressUpdate, Settlement } from "./core/context.js";
 import { CredentialKeeper, type CredentialUse } from "./core/credential-keeper.js";
@@ -76,6 +77,7 @@ class ServingRunner implements Runner {
   #runnerId: string;
   #heldId: HeldRunnerId | null = null;
   #absence: Absence | null = null;
+  #adoption: Adoption | null = null;
   #gate: JournalGate | null = null;
   #desk: GrantDesk | null = null;
   #session: Session | null = null;
@@ -142,7 +144,16 @@ class ServingRunner implements Runner {
       onProgressed: () => this.#reviewIdle(),
       onSubmissionEnded: this.options.onSubmissionEnded,
     });
+    const adoption = new Adoption({
+      ...this.options,
+      handlers: this.table,
+      sdkVersion: SDK_VERSION,
+      owner: () => this.#owner(),
+      credential: () => this.#credentials.current(),
+    });
+    this.#adoption = adoption;
     const absence = new Absence({
+      adoption,
       transport: this.options.transport,
       gate,
       desk: this.#desk,
@@ -255,6 +266,7 @@ class ServingRunner implements Runner {
     await this.#grace(desk);
     desk.close();
     this.#absence?.stop();
+    await this.#adoption?.stop();
     this.#heldId?.release();
     try {
       await gate.close();
@@ -283,6 +295,7 @@ class ServingRunner implements Runner {
   #welcomed(): void {
     if (this.#drainDeadlineMs !== null) this.#session?.announceDrain("the runner drains", this.#drainDeadlineMs);
     this.#show(this.#readyState());
+    this.#adoption?.start();
     this.#reviewIdle();
   }
 
