@@ -171,6 +171,10 @@ export class ReferenceCall {
     if (this.state !== "needs_reconciliation") {
       return;
     }
+    if (outcome === "not_applied" && this.cancelAsked) {
+      this.state = "cancelled";
+      return;
+    }
     const left = this.attempts < this.setting.maxAttempts && this.deadlineMs !== null && nowMs < this.deadlineMs;
     this.state = outcome === "applied" ? (valid ? "succeeded" : "failed") : outcome === "not_applied" && left ? "queued" : "failed";
   }

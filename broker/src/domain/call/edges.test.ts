@@ -124,6 +124,7 @@ const STORIES: readonly [string, readonly CallEntry[], CallEntry][] = [
   ["needs_reconciliation reconcile_unanswered needs_reconciliation", [...unknown, asked], unanswered],
   ["needs_reconciliation reconciled succeeded", unknown, reconciled],
   ["needs_reconciliation reconciled queued", unknown, { ...reconciled, outcome: "not_applied" }],
+  ["needs_reconciliation reconciled cancelled", unknown, { ...reconciled, outcome: "not_applied", cancelled: true }],
   ["needs_reconciliation reconciled failed", unknown, { ...reconciled, outcome: "abandon", error }],
   ["awaiting_confirmation adopted awaiting_confirmation", waiting, adopted],
   ["queued adopted queued", queued, adopted],

@@ -206,7 +206,17 @@ export const EDGES: readonly Edge[] = [
     when: when(
       "reconciled",
       "not applied, time and attempts left",
-      (e, s) => mayTell(e, s) && e.outcome === "not_applied" && e.error === null,
+      (e, s) => mayTell(e, s) && e.outcome === "not_applied" && e.error === null && e.cancelled !== true,
+    ),
+  },
+  {
+    from: "needs_reconciliation",
+    on: "reconciled",
+    to: "cancelled",
+    when: when(
+      "reconciled",
+      "not applied, and a cancel was asked for",
+      (e, s) => mayTell(e, s) && e.outcome === "not_applied" && e.error === null && e.cancelled === true,
     ),
   },
   {
