@@ -110,6 +110,9 @@ export class ReferenceCall {
   /** Whether a reconcile handler may be asked. */
   ask(id: string, nowMs: number): boolean {
     const lost = this.state === "running" && this.grant?.safe === false;
+    if (lost) {
+      this.forgetAsks();
+    }
     if (!(lost || this.state === "needs_reconciliation") || nowMs < this.askNotBeforeMs || this.asks >= 64) {
       return false;
     }

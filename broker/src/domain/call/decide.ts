@@ -184,6 +184,12 @@ export function decideDeadline(state: CallState, nowMs: number): CallEntry | und
   }
 }
 
+/** Who made the call may not any more: it is granted to nobody (G7). */
+export function decideUnauthorized(state: CallState, nowMs: number): CallEntry | undefined {
+  const message = "the key that made the call was revoked before a runner took it";
+  return state.kind === "queued" ? { kind: "denied", at: nowMs, error: callError("no_longer_authorized", message) } : undefined;
+}
+
 /** A queued call without attempts left is over. */
 export function decideExhausted(state: CallState, nowMs: number): CallEntry | undefined {
   if (state.kind !== "queued" || state.record.attempts < state.record.request.maxAttempts) {

@@ -110,6 +110,7 @@ export const EDGES: readonly Edge[] = [
   { from: "queued", on: "waiting", to: "queued" },
   { from: "queued", on: "granted", to: "running" },
   { from: "queued", on: "cancelled", to: "cancelled" },
+  { from: "queued", on: "denied", to: "denied" },
   { from: "queued", on: "timed_out", to: "timed_out" },
   { from: "queued", on: "exhausted", to: "failed" },
   ...receiptEdges("queued"),

@@ -132,7 +132,7 @@ class Step {
       case "reconcile_unanswered":
         return this.unanswered(before, entry);
       case "reconciled":
-        return this.reconcile(before, entry);
+        return this.reconcile(before, entry, edge);
       case "evidence":
         this.tell("late_receipt", {
           attempt: entry.receipt.attempt,
@@ -314,12 +314,12 @@ class Step {
     return { ...before, record: this.advance(before.record), cancel: before.cancel === null ? null : { ...before.cancel, ignored } };
   }
 
-  private reconcile(before: Moved, entry: Extract<PlacedEntry, { kind: "reconciled" }>): Moved {
+  private reconcile(before: Moved, entry: Extract<PlacedEntry, { kind: "reconciled" }>, edge: Edge): Moved {
     const { record } = before;
     if (entry.error !== null) {
       return this.settle("failed", record, { result: entry.value, error: entry.error, reconciled: entry.outcome });
     }
-    if (entry.cancelled === true) {
+    if (edge.to === "cancelled") {
       return this.settle("cancelled", record, { error: cancelledError(before), reconciled: entry.outcome });
     }
     if (entry.outcome === "not_applied") {
