@@ -208,9 +208,7 @@ class Step {
   private giveBack(before: Moved, entry: Extract<PlacedEntry, { kind: "returned" }>, edge: Edge): Moved {
     const grant = this.endGrant(before, null);
     if (entry.reason === "forbidden") {
-      return this.settle("denied", before.record, {
-        error: plainError("forbidden", entry.message),
-      });
+      return this.settle("denied", before.record, { error: plainError("forbidden", entry.message) });
     }
     if (edge.to === "needs_reconciliation") {
       return this.toReconciliation(before, grant, "the runner said that the call began, then that it did not: its outcome is unknown");
@@ -223,7 +221,7 @@ class Step {
     return this.queue({ ...before.record, attempts, declines }, entry.notBeforeMs, { reason: entry.reason });
   }
 
-  private receipt(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "receipt" }>, edge: Edge): Moved {
+  private receipt(before: Moved, entry: Extract<PlacedEntry, { kind: "receipt" }>, edge: Edge): Moved {
     const { receipt } = entry;
     if (receipt.startedAtMs !== null && before.record.startedAtMs === null && (entry.live?.startedSeq ?? null) === null) {
       // The news of the start was lost with a session or a broker; the receipt says it again.
@@ -275,7 +273,7 @@ class Step {
     }
   }
 
-  private leaseLost(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "lease_lost" }>): Moved {
+  private leaseLost(before: Moved, entry: Extract<PlacedEntry, { kind: "lease_lost" }>): Moved {
     const grant = this.endGrant(before, "lease_lost");
     this.tell("lease_lost", { attempt: grant?.attempt ?? 0, cause: entry.cause });
     if (entry.retryAtMs !== null) {
@@ -289,14 +287,14 @@ class Step {
     return this.toReconciliation(before, grant, entry.message);
   }
 
-  private timeOut(before: Exclude<CallState, { kind: "requested" }>, error: CallError, edge: Edge): Moved {
+  private timeOut(before: Moved, error: CallError, edge: Edge): Moved {
     const grant = this.endGrant(before, "deadline");
     return edge.to === "needs_reconciliation"
       ? this.toReconciliation(before, grant, error.message)
       : this.settle("timed_out", before.record, { error });
   }
 
-  private requestCancel(before: Exclude<CallState, { kind: "requested" }>, reason: string): Moved {
+  private requestCancel(before: Moved, reason: string): Moved {
     if (before.kind !== "running") {
       throw new Error("cancel_requested outside running");
     }
@@ -305,7 +303,7 @@ class Step {
     return { ...before, record: this.advance(before.record), cancel: { reason, requestedAtMs: this.entry.at, ignored: false } };
   }
 
-  private cancelAnswered(before: Exclude<CallState, { kind: "requested" }>, level: "delivered" | "ignored"): Moved {
+  private cancelAnswered(before: Moved, level: "delivered" | "ignored"): Moved {
     if (before.kind !== "running") {
       throw new Error("cancel_answered outside running");
     }
@@ -329,7 +327,7 @@ class Step {
   }
 
   /** A driver that takes over starts the work of the state anew; what its predecessor may have sent is repeated. */
-  private adopt(before: Exclude<CallState, { kind: "requested" }>, driver: string): Moved {
+  private adopt(before: Moved, driver: string): Moved {
     let record: CallRecord = { ...before.record, driver };
     if (before.kind === "queued") {
       this.effects.push({ kind: "offer" });
@@ -435,7 +433,7 @@ class Step {
     this.seq = Math.max(this.seq, live.lastSeq);
   }
 
-  private withRecord(before: Exclude<CallState, { kind: "requested" }>, record: CallRecord): Moved {
+  private withRecord(before: Moved, record: CallRecord): Moved {
     return { ...before, record: this.advance(record) };
   }
 
