@@ -399,7 +399,10 @@ export class GrantDesk {
     const live = this.#live.get(name.grantId);
     if (live?.phase === "running" || live?.phase === "finishing") return "running";
     const entry = this.options.journal.view.get(name.grantId);
-    return entry === undefined ? "not_started" : reportedPhase(entry);
+    if (entry !== undefined) return reportedPhase(entry);
+    // G1: what was acknowledged is dropped in time, so that it is not known does not mean that it never began. A broker asks about
+    // such a grant only when its ledger went back in time.
+    return name.fence > this.options.journal.view.forgottenFence ? "not_started" : "outcome_unknown";
   }
 
   /** One timer for all leases and deadlines, set to the earliest. */

@@ -55,6 +55,8 @@ export interface JournalView {
   unacknowledged(): Iterable<JournalEntry>;
   /** The newest refused fence of a call; null when none. */
   refusedFence(callId: string): number | null;
+  /** The newest fence of a grant that began and whose records were dropped: that one, or an older one, is not known says nothing. 0: none. */
+  readonly forgottenFence: number;
 }
 
 /** A journal that this process holds. */
