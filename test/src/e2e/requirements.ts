@@ -59,6 +59,8 @@ export const REQUIREMENTS: readonly Requirement[] = [
   files("L8", "SQLite: one process, paged reads, group commit.", "ledger"),
   files("B1", "A dead broker's calls are taken over within 10 s.", "brokers"),
   files("B3", "Wake-ups are not lost for good across brokers.", "brokers"),
+  files("B2", "Of two sessions of one runner id one is served; the other is closed and gets no grant.", "reliability"),
+  files("R8", "A blocked loop or a machine that sleeps has no second effect and loses no result.", "reliability"),
   files("I9", "After a process died its open calls are driven within 10 s.", "brokers"),
   files("D5", "Metrics for Prometheus behind diagnostics:read, each fact counted once over all brokers.", "metrics"),
   files("R5", "Each tab has a runner id of its own; the one in front is called, and another takes over when it closes.", "browser"),
