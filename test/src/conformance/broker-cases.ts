@@ -61,14 +61,17 @@ export const BROKER_CASES: readonly BrokerCase[] = [
   },
   {
     id: "superseded",
-    what: "A new session of a runner id has a higher epoch and closes the older one with 4409.",
+    what: "A new session of a runner id has a higher epoch and closes the older one: with 4409 when it has another journal, with 4500 when it is the same runner's.",
     section: "Handshake",
     async run(stage) {
       const older = await stage.connect();
       const first = await older.greet();
-      const second = await (await stage.connect()).greet();
+      const newer = await stage.connect();
+      const second = await newer.greet({ journalId: "jrn_other" });
       must(second.sessionEpoch > first.sessionEpoch, "the epoch did not rise");
-      mustEqual((await older.closed).code, 4409, "the close code");
+      mustEqual((await older.closed).code, 4409, "the close code for another journal");
+      await (await stage.connect()).greet({ journalId: "jrn_other" });
+      mustEqual((await newer.closed).code, 4500, "the close code for the same journal");
     },
   },
   {

@@ -144,7 +144,7 @@ export function helloOf(overrides: Partial<Hello> = {}): Hello {
     credential: "",
     journalId: "jrn_conformance",
     instanceState: { visibility: Visibility.UNKNOWN, focused: false, labels: {} },
-    handlers: RUNNER_TOOLS.map(({ name, read_only, ...rest }) => ({ tool: name, readOnly: read_only, ...rest })),
+    handlers: RUNNER_TOOLS.map(({ name, read_only, ...rest }) => ({ tool: name, readOnly: read_only, reconciles: false, ...rest })),
     slots: 4,
     held: [],
     renewsCredentials: false,

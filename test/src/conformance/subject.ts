@@ -20,7 +20,7 @@ export interface SubjectCommand {
 }
 
 /** How long a subject may take for anything that it is asked, in ms. Its start included: slow languages are welcome. */
-export const ANSWER_MS = 10_000;
+export const ANSWER_MS = 30_000;
 
 const LAST_LINES_MS = 500;
 
