@@ -57,6 +57,8 @@ export interface WireOptions {
   readonly index: CallServiceContext["index"];
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
+  /** May who made a call still have it run? Rejects when that cannot be found out now. Default: yes. */
+  readonly mayRun?: ((request: CallRequest) => boolean | Promise<boolean>) | undefined;
   /** Told what happens. Default: nobody. */
   readonly meter?: Meter | undefined;
 }
@@ -131,6 +133,7 @@ export function createWire(options: WireOptions): Wire {
     desk: () => desk,
     post: () => sessionPost,
     reconcileAsks: () => reconcileAsks,
+    mayRun: options.mayRun ?? (() => true),
   });
   const desk = new OfferDesk({
     brokerId,
