@@ -167,5 +167,6 @@ function definitionOf({ name, version, idempotent, cancellable, read_only }: (ty
     maxResultContextBytes: 16_384,
     confirmation: "never",
     scopes: [],
+    submissionTimeoutSeconds: 0,
   };
 }
