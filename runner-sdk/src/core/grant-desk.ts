@@ -79,7 +79,7 @@ export class GrantDesk {
       isLive: (callId) => [...this.#live.values()].some(({ grant }) => grant.callId === callId),
       isAccepting: () => this.#accepting,
     });
-    this.updates = new UpdateDesk({ clock, random: options.random, mayBecomeSubmitted: (callId) => this.#mayBecomeSubmitted(callId) });
+    this.updates = new UpdateDesk({ clock, random: options.random, journal, isLive: (grantId) => this.#live.has(grantId) });
     this.#host = {
       clock,
       log,
@@ -387,12 +387,6 @@ export class GrantDesk {
     // in every hello, until the broker says that its call is over.
     if (phase === "not_started") journal.note({ kind: "acknowledged", grantId: name.grantId, at: clock.now() });
     else if (phase === "outcome_unknown") this.#toldUnknown.add(name.grantId);
-  }
-
-  /** The handler runs, or its handle is not acknowledged yet. */
-  #mayBecomeSubmitted(callId: string): boolean {
-    const entry = this.options.journal.view.ofCall(callId).at(-1);
-    return entry !== undefined && (this.#live.has(entry.grantId) || (!entry.acknowledged && entry.receipt?.outcome.kind === "submitted"));
   }
 
   #phaseOf(name: GrantName): ReportedPhase {

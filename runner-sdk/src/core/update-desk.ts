@@ -10,6 +10,7 @@ import type { Clock } from "./clock.js";
 import type { ProgressUpdate } from "./context.js";
 import { NotJsonError, RunnerStoppedError, SubmissionError } from "./errors.js";
 import { randomId } from "./ids.js";
+import type { JournalView } from "./journal.js";
 import { toJsonText, utf8Bytes } from "./json.js";
 import type { CallUpdate, UpdateDisposition } from "./messages.js";
 import type { SessionLink } from "./session-link.js";
@@ -33,8 +34,9 @@ interface Waiting {
 export interface UpdateDeskOptions {
   readonly clock: Clock;
   readonly random: () => number;
-  /** Whether the handle of a call of this runner may still be on its way to the broker. */
-  readonly mayBecomeSubmitted: (callId: string) => boolean;
+  readonly journal: { readonly view: JournalView };
+  /** Whether the handler of this grant has not ended. */
+  readonly isLive: (grantId: string) => boolean;
 }
 
 /** Sends updates; see the rules above. */
@@ -86,7 +88,7 @@ export class UpdateDesk {
     const queue = this.#queues.get(callId);
     const first = queue?.[0];
     if (queue === undefined || first === undefined || first.update.updateId !== updateId) return;
-    if (disposition === "not_submitted" && this.options.mayBecomeSubmitted(callId)) {
+    if (disposition === "not_submitted" && this.#mayBecomeSubmitted(callId)) {
       first.tries += 1;
       this.options.clock.schedule(backOffMs(first.tries, this.options.random, NOT_YET), () => {
         if (this.#queues.get(callId)?.[0] === first) this.#send(callId);
@@ -110,6 +112,13 @@ export class UpdateDesk {
   close(): void {
     this.#closed = true;
     for (const callId of [...this.#queues.keys()]) this.#end(callId, () => stopped(callId));
+  }
+
+  /** Whether the handle of a call of this runner may still be on its way to the broker. */
+  #mayBecomeSubmitted(callId: string): boolean {
+    const entry = this.options.journal.view.ofCall(callId).at(-1);
+    if (entry === undefined) return false;
+    return this.options.isLive(entry.grantId) || (!entry.acknowledged && entry.receipt?.outcome.kind === "submitted");
   }
 
   #send(callId: string): void {
