@@ -3,7 +3,7 @@
  * What must hold whenever it does something is checked where it does it.
  */
 import { createHash } from "node:crypto";
-import type { BrokerFrame, FrameChannel, RunnerFrame } from "@toolrunner/proto";
+import { type BrokerFrame, type FrameChannel, ReceiptDisposition, type RunnerFrame } from "@toolrunner/proto";
 import {
   type Authorization,
   allow,
@@ -19,6 +19,7 @@ import {
   type Tool,
   type ToolContext,
   ToolError,
+  unknown,
 } from "@toolrunner/runner-sdk";
 import { SdkJournal } from "./sdk-journal.js";
 import { SimProcess, type SimRunnerOptions, type SimSite, type SimTool, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
@@ -41,9 +42,6 @@ export interface HandlerScript {
 export function declared({ tool, idempotent, reconciles }: SimTool): SimRunnerOptions["tools"][number] {
   return { tool, idempotent, ...(reconciles === true ? { reconciles } : {}) };
 }
-
-/** Disposition of a receipt of no call, and of a start that nobody asks about any more. */
-const EXPIRED = 4;
 
 type Channel = FrameChannel<BrokerFrame, RunnerFrame>;
 
@@ -175,15 +173,20 @@ export class SdkRunner implements SiteRunner {
       cancellable: true,
       resultSemantics: name === SUBMISSION_TOOL ? "submission" : "completion",
       run: (_args, ctx) => this.run(process, name, ctx),
-      ...(reconciles === true ? { reconcile: (ctx) => this.reconcile(process, ctx.callId) } : {}),
+      ...(reconciles === true ? { reconcile: ({ callId }) => this.look(process, callId) } : {}),
     });
   }
 
-  /** Looks at what the product remembers, and says so a little later. */
-  private async reconcile(process: SimProcess, callId: string): Promise<Reconciliation> {
-    await process.turn(process.random.between(0.1, 30));
+  /** The reconcile handler: it looks at one moment, and says so at a later one, or never. */
+  private async look(process: SimProcess, callId: string): Promise<Reconciliation> {
+    const { random } = process;
+    const isSure = this.calm || this.script !== undefined;
+    await process.turn(random.between(0.1, 30));
     const isDone = this.site.effects(callId) > 0;
-    await process.turn(this.calm ? 1 : process.random.between(1, 800));
+    if (!isSure && random.chance(0.1)) return new Promise(() => {});
+    if (!isSure && random.chance(0.1)) throw new Error("the look failed");
+    await process.turn(isSure || random.chance(0.7) ? 1 : random.between(1, 5_000));
+    if (!isSure && random.chance(0.2)) return unknown();
     return isDone ? applied(callId) : notApplied();
   }
 
@@ -205,6 +208,7 @@ export class SdkRunner implements SiteRunner {
     }
     this.site.started(this, { callId, grantId, fence });
     this.running.add(grantId);
+    // What the call is for is done at the beginning, or at the end of a handler that gets so far.
     const isEarly = this.script === undefined ? random.chance(0.5) : this.script.late !== true;
     if (isEarly) this.site.effect(callId);
     try {
@@ -278,10 +282,9 @@ export class SdkRunner implements SiteRunner {
           if (frame.frame?.$case === "grant") site.granted({ options }, frame.frame.value);
           if (frame.frame?.$case === "receiptAck") {
             const { callId, grantId, disposition } = frame.frame.value;
-            // A start without a receipt is let go by the same frame, when nobody will ask about it any more.
-            const isOfReceipt =
-              disposition !== EXPIRED || journal.holds((record) => record.kind === "finished" && record.receipt.grantId === grantId);
-            if (isOfReceipt) site.acknowledged(callId, grantId, disposition);
+            const hasReceipt = journal.holds((record) => record.kind === "finished" && record.receipt.grantId === grantId);
+            // Of a start whose end nobody knows it says that nobody will ask any more.
+            if (hasReceipt || disposition !== ReceiptDisposition.EXPIRED) site.acknowledged(callId, grantId, disposition);
           }
           yield frame;
         }
