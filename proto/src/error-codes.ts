@@ -124,6 +124,13 @@ export const ERROR_CODES = {
     "Start the broker with --allow-origin.",
   ),
   not_found: row("not_found_error", 404, false, "There is nothing here with this id, or it is not yours.", "Check the id."),
+  call_expired: row(
+    "not_found_error",
+    410,
+    false,
+    "The call settled so long ago that it is being removed with its result.",
+    "Nothing is left to read. The same idempotency key now makes a new call.",
+  ),
   route_unknown: row("not_found_error", 404, false, "There is no such address or method.", "See /openapi.json."),
   toolset_unknown: row("not_found_error", 404, false, "There is no such toolset, or it is not yours.", "Check the toolset's id."),
   toolset_version_unknown: row("not_found_error", 404, false, "The toolset has no such version.", "List its versions."),

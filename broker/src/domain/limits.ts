@@ -25,6 +25,11 @@ export const WAIT_SECONDS_MAX = 60;
 export const ATTEMPTS_MAX = 10;
 export const ATTEMPTS_DEFAULT = 3;
 export const SUBMISSION_TIMEOUT_SECONDS = 604_800;
+/** Settled calls are kept for this long, unless the broker is told otherwise. */
+export const RETENTION_MS_DEFAULT = 604_800_000;
+export const RETENTION_MS_MIN = 1_000;
+/** Ten years: longer is for ever. */
+export const RETENTION_MS_MAX = 315_360_000_000;
 export const PROGRESS_EVENTS_PER_ATTEMPT_MAX = 1_000;
 /** Grants of a call whose late receipts are still known for its own; older ones were declined long ago. */
 export const GRANTS_REMEMBERED = 64;

@@ -354,8 +354,15 @@ export class CallDriver implements DrivenCall {
 
   /** Reads the call again, and goes on with it if it is still this broker's. */
   private async reload(): Promise<void> {
-    await this.log.load();
+    const exists = await this.log.load();
     this.timers.stop();
+    if (!exists) {
+      // Retention removed it: whatever it was to do or to answer, there is no such call any more.
+      this.over = true;
+      this.context.effects.handedOver(this);
+      this.wake();
+      throw new NotDriver(this.callId);
+    }
     if (isSettledState(this.known)) {
       this.context.effects.withdraw(this);
       this.context.effects.settled(this);

@@ -24,6 +24,12 @@ export interface Figures {
   readonly ledgerAnswerMs: number;
   /** Settled calls stay in memory for this long, for those who wait for them. */
   readonly settledMemoryMs: number;
+  /** Between two looks for calls whose retention is over. */
+  readonly retentionSweepMs: number;
+  /** Removing a call takes at least this long, so that it stays a small part of the ledger's work. */
+  readonly retentionPaceMs: number;
+  /** Large values that no call names are removed after this time. */
+  readonly unnamedValueMs: number;
 }
 
 export const DEFAULT_FIGURES: Figures = {
@@ -39,4 +45,7 @@ export const DEFAULT_FIGURES: Figures = {
   confirmationMs: 600_000,
   ledgerAnswerMs: 5_000,
   settledMemoryMs: 10_000,
+  retentionSweepMs: 60_000,
+  retentionPaceMs: 5,
+  unnamedValueMs: 3_600_000,
 };

@@ -10,6 +10,7 @@ import type { Ledger } from "../domain/ports/ledger.js";
 import type { Log, LogFields } from "../domain/ports/log.js";
 import type { Meter } from "../domain/ports/meter.js";
 import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
+import type { CallServiceContext } from "./call-service.js";
 import { DEFAULT_FIGURES, type Figures } from "./figures.js";
 import { createWire, type Wire } from "./wire.js";
 
@@ -42,6 +43,10 @@ export interface BrokerParts {
   readonly bus?: ((bus: Bus) => Bus) | undefined;
   readonly catalog?: Partial<CatalogOperations> | undefined;
   readonly meter?: Meter | undefined;
+  /** The broker's wall clock; default: the system's. */
+  readonly now?: (() => number) | undefined;
+  readonly retentionMs?: number | "never" | undefined;
+  readonly index?: CallServiceContext["index"] | undefined;
 }
 
 export interface TestBroker {
@@ -70,6 +75,7 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
   let dead = false;
   const clock = {
     ...systemClock,
+    now: parts.now ?? systemClock.now,
     schedule: (delayMs: number, task: () => void) =>
       systemClock.schedule(delayMs, () => {
         if (!dead) {
@@ -91,7 +97,8 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
       runner: async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true }),
     },
     development: false,
-    index: undefined,
+    index: parts.index,
+    retentionMs: parts.retentionMs,
     modelText: (code, message) => `${code}: ${message}`,
     resultFaults: async () => [],
     meter: parts.meter,

@@ -25,6 +25,7 @@ import { OfferDesk } from "./offer-desk.js";
 import type { CallOperations, RunnerOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
+import { Retention } from "./retention.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
 import { FrameHandlers } from "./session-frames.js";
@@ -50,6 +51,8 @@ export interface WireOptions {
   /** Registers bindings and merges tools that runners bring. */
   readonly development: boolean;
   readonly index: CallServiceContext["index"];
+  /** How long settled calls are kept; `never` removes none. Default: undefined, nothing is ever removed. */
+  readonly retentionMs?: number | "never" | undefined;
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
   /** Told what happens. Default: nobody. */
@@ -167,6 +170,21 @@ export function createWire(options: WireOptions): Wire {
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
   const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
+  const retention = new Retention({
+    retentionMs: options.retentionMs ?? "never",
+    brokerId,
+    ledger,
+    bus,
+    clock,
+    ids,
+    timers,
+    membership,
+    table,
+    index: options.index,
+    figures,
+    log,
+    meter: options.meter,
+  });
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
     driver,
@@ -179,6 +197,7 @@ export function createWire(options: WireOptions): Wire {
     viewNow: (call, isSure) => viewNow(performing, call, isSure),
     ledgerWatch,
     drain,
+    finishRemoval: (callId) => retention.finish(callId),
   });
 
   membership.onGone((gone) => {
@@ -202,6 +221,9 @@ export function createWire(options: WireOptions): Wire {
       // Stopped by `shutDown`, also when that runs meanwhile.
       await part.start();
     }
+    if (options.retentionMs !== undefined && stopping === undefined) {
+      retention.start();
+    }
   }
 
   function beginDrain(): void {
@@ -214,7 +236,7 @@ export function createWire(options: WireOptions): Wire {
   async function shutDown(drainMs: number): Promise<void> {
     beginDrain();
     await sessions.stop(drainMs);
-    await settledWithin(timers, takeOver.stop(), TAKE_OVER_MS);
+    await settledWithin(timers, Promise.all([takeOver.stop(), retention.stop()]), TAKE_OVER_MS);
     await membership.stop();
     router.stop();
     directory.stop();
