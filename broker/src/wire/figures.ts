@@ -30,6 +30,12 @@ export interface Figures {
   readonly retentionPaceMs: number;
   /** Large values that no call names are removed after this time. */
   readonly unnamedValueMs: number;
+  /** The open calls that name this broker are compared with its memory this often; less often when that takes long. */
+  readonly openCallCheckMs: number;
+  /** A runner is asked for a new credential this long before its present one expires. */
+  readonly credentialLeadMs: number;
+  /** A session whose credential expired takes nothing new for this long, then it is closed. */
+  readonly credentialGraceMs: number;
 }
 
 export const DEFAULT_FIGURES: Figures = {
@@ -48,4 +54,7 @@ export const DEFAULT_FIGURES: Figures = {
   retentionSweepMs: 60_000,
   retentionPaceMs: 5,
   unnamedValueMs: 3_600_000,
+  openCallCheckMs: 5_000,
+  credentialLeadMs: 60_000,
+  credentialGraceMs: 10_000,
 };

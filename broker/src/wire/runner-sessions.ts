@@ -6,7 +6,7 @@
  * is sent once, on the session and for the claim that it was made for, or never (G1); pings are spread over their interval,
  * whenever sessions begin.
  */
-import type { CloseCode, HeldGrant, RunnerFrame } from "@toolrunner/proto";
+import type { CloseCode, RunnerFrame } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -26,10 +26,13 @@ import type { RunnerChannel, RunnerConnection, RunnerSessions } from "./operatio
 import { PingRing, type PingSlot } from "./ping-ring.js";
 import { LOCAL_CLAIM } from "./placement.js";
 import { freeSlots, type Session, type SessionRef, sightOf } from "./session.js";
+import { SessionCredentials } from "./session-credentials.js";
+import { drainSessions } from "./session-drain.js";
 import type { FrameHandlers } from "./session-frames.js";
 import { SessionGrants } from "./session-grants.js";
 import { type Greeted, Greetings } from "./session-greeting.js";
-import { decodeSessionRecord, runnerOfKey, sessionKey } from "./session-record.js";
+import { isCongested, isFull, noteSent } from "./session-pressure.js";
+import { decodeSessionRecord, type NewestSession, runnerOfKey, sessionKey, supersededClose } from "./session-record.js";
 import type { SessionRegistry } from "./session-registry.js";
 import { SessionWork } from "./session-work.js";
 import { settledWithin } from "./settled-within.js";
@@ -65,11 +68,15 @@ export class LocalSessions implements RunnerSessions {
   private readonly memory = new GrantMemory();
   private readonly greetings: Greetings;
   private readonly pings: PingRing<Session>;
+  private readonly credentials: SessionCredentials;
   private readonly serving = new Map<RunnerChannel, Promise<void>>();
+  /** A session may be granted calls again. */
+  private readonly relieved = (session: Session): void => this.context.dispatcher().slotFreed(session, true);
 
   constructor(private readonly context: SessionsContext) {
     const { timers, clock, figures } = context;
     this.pings = new PingRing({ timers, clock, intervalMs: figures.pingIntervalMs }, (session) => this.ping(session));
+    this.credentials = new SessionCredentials({ ...context, renewed: this.relieved });
     this.greetings = new Greetings({
       brokerId: context.brokerId,
       log: context.log,
@@ -84,7 +91,10 @@ export class LocalSessions implements RunnerSessions {
         }
         return context.ledgerWatch.away ? { close: 4503, reason: "the broker cannot reach its ledger" } : undefined;
       },
-      presentEpoch: (ref) => context.registry.find(ref)?.ref.sessionEpoch ?? 0,
+      present: (ref) => {
+        const session = context.registry.find(ref);
+        return session === undefined ? undefined : { sessionEpoch: session.ref.sessionEpoch, journalId: session.journalId };
+      },
     });
   }
 
@@ -93,10 +103,11 @@ export class LocalSessions implements RunnerSessions {
     this.records = await bus.registry("sessions");
     const watching = await this.records.watch((change) => {
       if (change.kind === "put") {
-        const { key, revision } = change.record;
-        this.greetings.sawEpoch(key, revision);
+        const { key, revision, value } = change.record;
+        const newer = { sessionEpoch: revision, journalId: decodeSessionRecord(value).journalId };
+        this.greetings.sawEpoch(key, newer);
         const runner = runnerOfKey(key);
-        this.supersede(runner === undefined ? undefined : this.context.registry.find(runner), revision);
+        this.supersede(runner === undefined ? undefined : this.context.registry.find(runner), newer);
       }
     });
     if (this.stopping) {
@@ -113,17 +124,8 @@ export class LocalSessions implements RunnerSessions {
   /** Runners are told to connect elsewhere; what they run is theirs to finish and to report there. */
   async stop(drainMs: number): Promise<void> {
     this.stopping = true;
-    const { clock, registry } = this.context;
-    for (const session of registry.all) {
-      session.draining = true;
-    }
-    const deadlineMs = Math.ceil(drainMs);
-    await inSteps(clock, registry.all, (session) => {
-      session.channel.send({ frame: { $case: "drain", value: { reason: "the broker is shutting down", deadlineMs } } });
-    });
-    if (drainMs > 0) {
-      await this.idle(drainMs);
-    }
+    const { clock, registry, timers } = this.context;
+    await drainSessions({ timers, clock, sessions: () => registry.all }, drainMs);
     // Also those that are still being greeted.
     await inSteps(clock, this.serving.keys(), (channel) => channel.close(4501, "the broker is shutting down"));
     await settledWithin(this.context.timers, Promise.all(this.serving.values()), CLOSE_MS);
@@ -158,6 +160,7 @@ export class LocalSessions implements RunnerSessions {
   /** Closes the sessions that a revoked key opened. */
   keyRevoked(keyId: string): void {
     this.greetings.keyRevoked(keyId);
+    this.credentials.keyRevoked(keyId);
     for (const session of [...this.context.registry.all]) {
       if (session.keyId === keyId) {
         session.channel.close(4401, "the runner key was revoked");
@@ -197,8 +200,20 @@ export class LocalSessions implements RunnerSessions {
       return fate === "sent" ? "gone" : "never_sent";
     }
     const claim = this.claimOf(session, grant);
-    if (session === undefined || claim?.session !== session || session.ref.sessionEpoch !== sessionEpoch || session.draining) {
+    if (
+      session === undefined ||
+      claim?.session !== session ||
+      session.ref.sessionEpoch !== sessionEpoch ||
+      session.draining ||
+      session.expired
+    ) {
       claim?.release();
+      this.memory.remember(grant.grantId, "refused");
+      return "never_sent";
+    }
+    if (isFull(session)) {
+      noteSent(session, this.relieved);
+      claim.release();
       this.memory.remember(grant.grantId, "refused");
       return "never_sent";
     }
@@ -207,6 +222,7 @@ export class LocalSessions implements RunnerSessions {
     session.grants.add({ callId, grantId, fence, driver, listedFromPing: session.pingNumber + 1 });
     claim.release();
     session.channel.send(grantFrame(grant, session, { leaseMs: figures.leaseMs, nowMs: clock.now(), pongNumber: claim.pongNumber }));
+    noteSent(session, this.relieved);
     return "sent";
   }
 
@@ -241,11 +257,14 @@ export class LocalSessions implements RunnerSessions {
           }
           session = this.sessionFrom(greeted, channel);
           slot = this.pings.add(session);
-          this.open(session, greeted.hello.held);
+          this.open(session, greeted);
           continue;
         }
         if (session.work.crowded) {
           await session.work.room();
+        }
+        if (isCongested(session)) {
+          await channel.drained();
         }
         if (session.closed) {
           // Superseded: what it still sends is sent again on the newer session.
@@ -282,6 +301,10 @@ export class LocalSessions implements RunnerSessions {
       session.channel.close(4400, "a second hello");
       return;
     }
+    if (frame.frame?.$case === "credential") {
+      this.credentials.take(session, frame.frame.value.credential);
+      return;
+    }
     const wasFull = freeSlots(session) <= 0;
     this.context.frames().handle(session, frame.frame);
     if (freeSlots(session) > 0) {
@@ -289,9 +312,9 @@ export class LocalSessions implements RunnerSessions {
     }
   }
 
-  private open(session: Session, held: readonly HeldGrant[]): void {
+  private open(session: Session, { hello, checked }: Greeted): void {
     const { figures, clock, log, registry } = this.context;
-    this.supersede(registry.find(session.ref), session.ref.sessionEpoch);
+    this.supersede(registry.find(session.ref), { sessionEpoch: session.ref.sessionEpoch, journalId: session.journalId });
     registry.add(session);
     session.awaitsDefinitions = this.context.definitions?.await(session.ref.binding);
     session.channel.send({
@@ -306,6 +329,7 @@ export class LocalSessions implements RunnerSessions {
           serverTimeUnixMs: clock.now(),
           limits: { frameBytes: FRAME_BYTES_MAX, resultBytes: RESULT_BYTES_MAX, progressBytes: PROGRESS_BYTES_MAX, slots: SLOTS_MAX },
           wantsToolDefinitions: this.context.definitions !== undefined,
+          renewsCredentials: true,
         },
       },
     });
@@ -318,7 +342,8 @@ export class LocalSessions implements RunnerSessions {
       handlers: session.handlers.size,
       slots: session.slots,
     });
-    this.context.frames().hello(session, held);
+    this.credentials.opened(session, checked.principal, hello.renewsCredentials);
+    this.context.frames().hello(session, hello.held);
     this.context.dispatcher().sessionAdded(session);
   }
 
@@ -341,6 +366,8 @@ export class LocalSessions implements RunnerSessions {
       sight: sightOf(state?.visibility),
       focused: state?.focused ?? false,
       draining: this.stopping,
+      expired: false,
+      congested: false,
       closed: false,
       pingNumber: 0,
       pongNumber: 0,
@@ -378,6 +405,7 @@ export class LocalSessions implements RunnerSessions {
     }
     session.closed = true;
     session.work.end();
+    this.credentials.ended(session);
     for (const grantId of session.grants.ids()) {
       this.memory.remember(grantId, "sent");
     }
@@ -395,28 +423,13 @@ export class LocalSessions implements RunnerSessions {
     );
   }
 
-  private supersede(session: Session | undefined, epoch: number): void {
-    if (session === undefined || session.ref.sessionEpoch >= epoch) {
+  private supersede(session: Session | undefined, newer: NewestSession): void {
+    if (session === undefined || session.ref.sessionEpoch >= newer.sessionEpoch) {
       return;
     }
     this.end(session);
-    session.channel.close(4409, "a newer session of the same runner id took over");
-  }
-
-  private idle(withinMs: number): Promise<void> {
-    const { timers, clock, registry } = this.context;
-    const endsAt = clock.monotonic() + withinMs;
-    return new Promise((resolve) => {
-      const look = (): void => {
-        const busy = [...registry.all].some((session) => session.grants.size > 0);
-        if (!busy || clock.monotonic() >= endsAt) {
-          resolve();
-          return;
-        }
-        timers.after(50, look);
-      };
-      look();
-    });
+    const { code, reason } = supersededClose(session, newer);
+    session.channel.close(code, reason);
   }
 }
 

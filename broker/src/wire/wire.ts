@@ -19,6 +19,7 @@ import { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
+import { ForgottenCalls } from "./forgotten-calls.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
@@ -185,6 +186,7 @@ export function createWire(options: WireOptions): Wire {
     log,
     meter: options.meter,
   });
+  const forgotten = new ForgottenCalls({ ledger, router, table, membership, ledgerWatch, clock, timers, figures, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
     driver,
@@ -211,7 +213,7 @@ export function createWire(options: WireOptions): Wire {
   let giveUpStart: (error: Error) => void = () => undefined;
 
   async function start(): Promise<void> {
-    const parts = [membership, desk, dispatcher, router, directory, sessions, takeOver];
+    const parts = [membership, desk, dispatcher, router, directory, sessions, takeOver, forgotten];
     ledgerWatch.start();
     ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
     for (const part of parts) {
@@ -236,7 +238,7 @@ export function createWire(options: WireOptions): Wire {
   async function shutDown(drainMs: number): Promise<void> {
     beginDrain();
     await sessions.stop(drainMs);
-    await settledWithin(timers, Promise.all([takeOver.stop(), retention.stop()]), TAKE_OVER_MS);
+    await settledWithin(timers, Promise.all([takeOver.stop(), forgotten.stop(), retention.stop()]), TAKE_OVER_MS);
     await membership.stop();
     router.stop();
     directory.stop();
