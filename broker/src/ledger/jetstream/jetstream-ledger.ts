@@ -107,6 +107,8 @@ export async function openJetStreamLedger(options: JetStreamLedgerOptions): Prom
         arrivals.announce(newest);
         return newest;
       },
+      storedAt: async (version) => (await getMessage(requests, names.calls.stream, { seq: version }))?.storedAtMs,
+      staleForMs: replicas === 1 ? 0 : STALE_LEADER_MS,
       scan: (from, signal) => scanCalls(context, names.calls, log, from, signal),
     });
     try {
