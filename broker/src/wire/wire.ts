@@ -23,10 +23,13 @@ import { ForgottenCalls } from "./forgotten-calls.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
-import type { CallOperations, RunnerOperations } from "./operations.js";
+import type { CallOperations, RunnerFlush, RunnerOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
+import { ReceiptAcceptance } from "./receipt-acceptance.js";
+import { ReceiptFlush } from "./receipt-flush.js";
 import { Retention } from "./retention.js";
+import { RunnerAsks } from "./runner-asks.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
 import { FrameHandlers } from "./session-frames.js";
@@ -64,6 +67,8 @@ export interface Wire {
   readonly calls: CallOperations;
   readonly runners: RunnerOperations;
   readonly sessions: LocalSessions;
+  /** Receipts of pages that close. */
+  readonly flush: RunnerFlush;
   /** Resolves when calls of earlier incarnations are driven again. Rejects when it was stopped meanwhile, too. */
   start(): Promise<void>;
   /** What it holds at this moment, by name: for diagnosis. At rest everything but `sessions` and `connections` is 0. */
@@ -169,7 +174,9 @@ export function createWire(options: WireOptions): Wire {
   };
   const performer = createPerformer(performing);
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
-  const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
+  const asks = new RunnerAsks({ router, log });
+  const acceptance = new ReceiptAcceptance({ asks, blobs: ledger.blobs });
+  const frames = new FrameHandlers({ asks, acceptance, router, dispatcher, catalog, clock, ids, log });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
   const retention = new Retention({
     retentionMs: options.retentionMs ?? "never",
@@ -256,6 +263,7 @@ export function createWire(options: WireOptions): Wire {
     calls,
     runners: directory,
     sessions,
+    flush: new ReceiptFlush({ authenticator: options.authenticator, catalog, acceptance, asks, ledgerWatch }),
     start() {
       return new Promise((resolve, reject) => {
         giveUpStart = reject;

@@ -83,6 +83,29 @@ export class GrantDesk {
     for (const execution of this.#live.values()) execution.abort(code, message);
   }
 
+  /**
+   * Gives back what has not begun, before this returns: it never will. True when nothing else is live. What had been written down as
+   * started is taken back in the journal first, and reported from there.
+   */
+  handBack(message: string): boolean {
+    const { journal, clock } = this.options;
+    let isIdle = true;
+    for (const execution of this.#live.values()) {
+      const wasAdmitting = execution.phase === "admitting";
+      isIdle &&= wasAdmitting;
+      if (!execution.drop()) continue;
+      const refused = { kind: "refused", ...nameOf(execution.grant), neverStarted: true, at: clock.now() } as const;
+      if (wasAdmitting) {
+        journal.note(refused);
+        this.#link?.send(declineFrame(execution.grant, "unavailable", message));
+      } else {
+        // Under way although nobody waits for it: the place may be gone before the execution itself comes to it.
+        journal.append(refused).catch(() => undefined);
+      }
+    }
+    return isIdle;
+  }
+
   /** Resolves when everything that is live now is over. */
   async settled(): Promise<void> {
     await Promise.all([...this.#live.values()].map((execution) => execution.done));
