@@ -13,6 +13,7 @@ export {
   type GrantFacts,
   notApplied,
   type ProgressUpdate,
+  type ReconcileContext,
   type Reconciliation,
   type Settlement,
   Submission,

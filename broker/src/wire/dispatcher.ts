@@ -4,7 +4,7 @@
  * Invariants: every queued call that this broker drives waits in its lane, is being granted, or has a time before which it
  * must not run; a claim that appears makes its broker look for what waits, here at once and elsewhere by a wake-up on the bus.
  */
-import type { Grant } from "../domain/call/call-state.js";
+import type { Grant, ReconcileGrant } from "../domain/call/call-state.js";
 import { backOffMs } from "../domain/call/decide.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
@@ -17,6 +17,7 @@ import { holderOf } from "./grant-holder.js";
 import type { Membership } from "./membership.js";
 import type { OfferDesk } from "./offer-desk.js";
 import { LOCAL_CLAIM, type Placement } from "./placement.js";
+import type { ReconcileAsks } from "./reconcile-asks.js";
 import { handlerKeyOf, placeKey, type Requirement, requirementOf } from "./requirement.js";
 import { freeSlots, type Session } from "./session.js";
 import type { SessionPost } from "./session-post.js";
@@ -42,6 +43,7 @@ export interface DispatcherContext {
   readonly membership: Membership;
   readonly desk: () => OfferDesk;
   readonly post: () => SessionPost;
+  readonly reconcileAsks: () => ReconcileAsks;
 }
 
 export class Dispatcher implements DriverEffects {
@@ -129,8 +131,16 @@ export class Dispatcher implements DriverEffects {
     this.context.post().pushCancel(driver, grant, reason);
   }
 
-  revoke(driver: DrivenCall, grant: Grant, reason: string): void {
+  revoke(driver: DrivenCall, grant: Pick<Grant, "grantId" | "fence">, reason: string): void {
     this.context.post().revoke(driver, grant, reason);
+  }
+
+  sendReconcile(driver: DrivenCall, asked: ReconcileGrant): void {
+    this.context.post().sendReconcile(driver, asked);
+  }
+
+  reconcileAgain(driver: DrivenCall): void {
+    this.context.reconcileAsks().later(driver);
   }
 
   askHolder(driver: DrivenCall, grant: Grant): Promise<boolean> {

@@ -15,10 +15,12 @@ import { BrokerError } from "../domain/broker-error.js";
 import { ERROR_MESSAGE_CHARACTERS_MAX, PROGRESS_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { CatalogOperations, Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
+import type { BlobStore } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
+import type { Figures } from "./figures.js";
 import { cut, isTime, phaseName } from "./frames.js";
 import { type NewsCommand, tellNews } from "./perform.js";
 import type { ReceiptAcceptance } from "./receipt-acceptance.js";
@@ -27,6 +29,7 @@ import { fault, isId, logged, type RunnerAsks, runnerOf } from "./runner-asks.js
 import { readRunnerJson } from "./runner-json.js";
 import { RunnerReports } from "./runner-reports.js";
 import { type Session, sightOf } from "./session.js";
+import { SessionAsks } from "./session-asks.js";
 import { toolFields } from "./tool-definitions.js";
 
 /** News of one grant that waits for its turn; more of it is dropped (X6). */
@@ -38,16 +41,21 @@ export interface FrameContext {
   readonly router: CallRouter;
   readonly dispatcher: Dispatcher;
   readonly catalog: CatalogOperations;
+  readonly blobs: BlobStore;
   readonly clock: Clock;
   readonly ids: IdSource;
   readonly log: Log;
+  readonly figures: Pick<Figures, "leaseMs">;
 }
 
 export class FrameHandlers {
+  /** Questions to reconcile handlers. */
+  readonly questions: SessionAsks;
   private readonly receipts: ReceiptDelivery;
   private readonly reports: RunnerReports;
 
   constructor(private readonly context: FrameContext) {
+    this.questions = new SessionAsks(context);
     this.receipts = new ReceiptDelivery(context.acceptance, { asks: context.asks, ids: context.ids });
     this.reports = new RunnerReports({
       asks: context.asks,
@@ -84,6 +92,9 @@ export class FrameHandlers {
         return;
       case "revokeAnswer":
         this.revokeAnswer(session, frame.value);
+        return;
+      case "reconcileAnswer":
+        this.questions.take(session, frame.value);
         return;
       case "drain":
         session.draining = true;

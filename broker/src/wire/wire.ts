@@ -28,6 +28,7 @@ import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
 import { ReceiptAcceptance } from "./receipt-acceptance.js";
 import { ReceiptFlush } from "./receipt-flush.js";
+import { ReconcileAsks } from "./reconcile-asks.js";
 import { Retention } from "./retention.js";
 import { RunnerAsks } from "./runner-asks.js";
 import { RunnerDirectory } from "./runner-directory.js";
@@ -132,6 +133,7 @@ export function createWire(options: WireOptions): Wire {
     membership,
     desk: () => desk,
     post: () => sessionPost,
+    reconcileAsks: () => reconcileAsks,
   });
   const desk = new OfferDesk({
     brokerId,
@@ -148,6 +150,8 @@ export function createWire(options: WireOptions): Wire {
     clock,
     log,
     post,
+    random: () => ids.random(),
+    answerMs: figures.driverAnswerMs,
     onSession: (ref, command) => sessions.onSession(ref, command),
     records: () => sessions.records,
   });
@@ -166,8 +170,10 @@ export function createWire(options: WireOptions): Wire {
     resultFaults: options.resultFaults,
     meter: options.meter,
   };
+  const reconcileAsks = new ReconcileAsks({ driver, post: () => sessionPost, find: (callId) => table.get(callId) });
   const performing: PerformerContext = {
     driver,
+    reconcileAsks,
     modelText: options.modelText,
     solitary: () => membership.solitary,
     whyWaiting: (call) => dispatcher.whyWaiting(call),
@@ -176,7 +182,7 @@ export function createWire(options: WireOptions): Wire {
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
   const asks = new RunnerAsks({ router, log });
   const acceptance = new ReceiptAcceptance({ asks, blobs: ledger.blobs });
-  const frames = new FrameHandlers({ asks, acceptance, router, dispatcher, catalog, clock, ids, log });
+  const frames = new FrameHandlers({ asks, acceptance, router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, figures });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
   const retention = new Retention({
     retentionMs: options.retentionMs ?? "never",

@@ -209,6 +209,7 @@ class RunningSession implements SessionLink {
       case "grant":
       case "cancel":
       case "revoke":
+      case "reconcile":
       case "receipt_ack":
       case "credential_request":
       case "credential_accepted":
@@ -236,6 +237,7 @@ class RunningSession implements SessionLink {
       case "grant":
       case "cancel":
       case "revoke":
+      case "reconcile":
       case "receipt_ack":
         return desk.take(message, this);
     }
