@@ -10,6 +10,8 @@ export type ErrorType =
   | "authentication_error"
   | "permission_error"
   | "not_found_error"
+  /** Was there, and is not any more. */
+  | "expired_error"
   | "conflict_error"
   | "too_large_error"
   | "rate_limit_error"
@@ -125,7 +127,7 @@ export const ERROR_CODES = {
   ),
   not_found: row("not_found_error", 404, false, "There is nothing here with this id, or it is not yours.", "Check the id."),
   call_expired: row(
-    "not_found_error",
+    "expired_error",
     410,
     false,
     "The call settled so long ago that it is being removed with its result.",
@@ -293,6 +295,8 @@ export const GRPC_STATUS_OF_ERROR_TYPE = {
   authentication_error: "UNAUTHENTICATED",
   permission_error: "PERMISSION_DENIED",
   not_found_error: "NOT_FOUND",
+  // gRPC does not tell the two apart
+  expired_error: "NOT_FOUND",
   // ABORTED would ask generic clients to repeat
   conflict_error: "FAILED_PRECONDITION",
   // RESOURCE_EXHAUSTED stays apart for what passes by waiting
