@@ -374,14 +374,7 @@ export class CallDriver implements DrivenCall {
   private async reload(): Promise<void> {
     const exists = await this.log.load();
     this.timers.stop();
-    if (!exists) {
-      // Retention removed it: whatever it was to do or to answer, there is no such call any more.
-      this.over = true;
-      this.context.effects.handedOver(this);
-      this.wake();
-      throw new NotDriver(this.callId);
-    }
-    if (isSettledState(this.known)) {
+    if (isSettledState(this.log.state)) {
       this.context.effects.withdraw(this);
       this.context.effects.settled(this);
     } else if (!this.drives) {
@@ -391,6 +384,10 @@ export class CallDriver implements DrivenCall {
       this.takeUp();
     }
     this.wake();
+    if (!exists) {
+      // Retention removed it: there is nothing to do or to answer any more.
+      throw new NotDriver(this.callId);
+    }
   }
 
   private timeIsUp(): void {
