@@ -228,7 +228,7 @@ export function createWire(options: WireOptions): Wire {
   async function start(): Promise<void> {
     const parts = [membership, desk, dispatcher, router, directory, sessions, takeOver, forgotten];
     ledgerWatch.start();
-    ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
+    ledgerWatch.onAway(() => sessions.ledgerAway());
     for (const part of parts) {
       if (stopping !== undefined) {
         return;
