@@ -242,6 +242,13 @@ export const ERROR_CODES = {
   call_cancelled: row("call_error", null, false, "The call was cancelled.", "Nothing; it was asked for."),
   confirmation_denied: row("call_error", null, false, "A person refused the call.", "Do not try it again unasked."),
   confirmation_expired: row("call_error", null, false, "Nobody confirmed the call in time.", "Ask the person, then call again."),
+  no_longer_authorized: row(
+    "call_error",
+    null,
+    false,
+    "The key that made the call was revoked before a runner took it.",
+    "Do not try it again unasked.",
+  ),
   forbidden: row("call_error", null, false, "The product that runs the tool does not allow this call.", "Do not try it again unasked."),
 
   // runner sessions

@@ -7,6 +7,7 @@
  */
 
 import { Absence } from "./core/absence.js";
+import { Adoption } from "./core/adoption.js";
 import { pause } from "./core/clock.js";
 import type { Settlement } from "./core/context.js";
 import { CredentialKeeper, type CredentialUse } from "./core/credential-keeper.js";
@@ -71,6 +72,7 @@ class ServingRunner implements Runner {
   #runnerId: string;
   #heldId: HeldRunnerId | null = null;
   #absence: Absence | null = null;
+  #adoption: Adoption | null = null;
   #gate: JournalGate | null = null;
   #desk: GrantDesk | null = null;
   #session: Session | null = null;
@@ -135,7 +137,16 @@ class ServingRunner implements Runner {
       concurrency: this.options.concurrency,
       onProgressed: () => this.#reviewIdle(),
     });
+    const adoption = new Adoption({
+      ...this.options,
+      handlers: this.table,
+      sdkVersion: SDK_VERSION,
+      owner: () => this.#owner(),
+      credential: () => this.#credentials.current(),
+    });
+    this.#adoption = adoption;
     const absence = new Absence({
+      adoption,
       transport: this.options.transport,
       gate,
       desk: this.#desk,
@@ -248,6 +259,7 @@ class ServingRunner implements Runner {
     await this.#grace(desk);
     desk.close();
     this.#absence?.stop();
+    await this.#adoption?.stop();
     this.#heldId?.release();
     try {
       await gate.close();
@@ -276,6 +288,7 @@ class ServingRunner implements Runner {
   #welcomed(): void {
     if (this.#drainDeadlineMs !== null) this.#session?.announceDrain("the runner drains", this.#drainDeadlineMs);
     this.#show(this.#readyState());
+    this.#adoption?.start();
     this.#reviewIdle();
   }
 

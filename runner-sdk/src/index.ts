@@ -34,7 +34,16 @@ export {
   type ToolErrorDetail,
 } from "./core/errors.js";
 export type { HandlerDeclaration } from "./core/handlers.js";
-export type { Journal, JournalEntry, JournalOpening, JournalOwner, JournalRecord, JournalView, OpenJournal } from "./core/journal.js";
+export type {
+  Journal,
+  JournalEntry,
+  JournalOpening,
+  JournalOwner,
+  JournalRecord,
+  JournalView,
+  OpenJournal,
+  OrphanJournal,
+} from "./core/journal.js";
 export type { EventLog, Log, LogFields, LogLevel } from "./core/log.js";
 export { memoryJournal } from "./core/memory-journal.js";
 export type { Outcome, Receipt } from "./core/messages.js";

@@ -107,6 +107,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       figures,
       catalog,
       authenticator: access.authenticator,
+      mayRun: ({ keyId }) => access.isValid(keyId),
       development: options.mode === "dev",
       index,
       retentionMs,

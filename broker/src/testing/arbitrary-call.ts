@@ -273,8 +273,12 @@ function entryFrom(pools: readonly EntryPool[], seed: EntrySeed, state: CallStat
     case "reconcile_unanswered":
       return { ...about, grantId: askOf(seed, state) };
     case "reconciled":
-      // A person's word, or a handler's: of the one that is asked, or of another.
-      return seed.gap % 2 === 0 ? about : { ...about, askId: askOf(seed, state) };
+      // A person's word, or a handler's: of the one that is asked, or of another; after a cancel or without one.
+      return {
+        ...about,
+        ...(seed.gap % 2 === 0 ? {} : { askId: askOf(seed, state) }),
+        ...(seed.pool === 0 ? { cancelled: true } : {}),
+      };
     case "receipt":
     case "evidence":
       return { ...about, receipt: { ...about.receipt, grantId } } as CallEntry;

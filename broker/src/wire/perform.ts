@@ -1,7 +1,15 @@
 /** Carries one command out on a call's driver. */
 
 import { type Grant, isSettledState } from "../domain/call/call-state.js";
-import { callError, decideCancel, decideLeaseLost, decideReceipt, decideReconcile, type ReceiptDecision } from "../domain/call/decide.js";
+import {
+  callError,
+  decideCancel,
+  decideLeaseLost,
+  decideReceipt,
+  decideReconcile,
+  declinedUntilMs,
+  type ReceiptDecision,
+} from "../domain/call/decide.js";
 import { turnWaitsUntilMs } from "../domain/call/decide-asks.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
@@ -114,11 +122,13 @@ export function createPerformer(context: PerformerContext): Performer {
     reason: "unavailable" | "forbidden" | "never_started",
     message: string,
   ): Promise<void> {
+    const { clock, ids } = context.driver();
+    const pauseOf = (state: KnownState) => (reason === "unavailable" ? declinedUntilMs(state, clock.now(), ids.random()) : null);
     return driver.decide((state) => ({
       // G1: only the journal that took the grant can say so.
       entry:
         holds(state, command.grantId) && state.grant.journalId === command.runner.journalId
-          ? { kind: "returned", at: context.driver().clock.now(), grantId: command.grantId, reason, message, notBeforeMs: null }
+          ? { kind: "returned", at: clock.now(), grantId: command.grantId, reason, message, notBeforeMs: pauseOf(state) }
           : undefined,
       answer: undefined,
     }));

@@ -48,6 +48,7 @@ export interface BrokerParts {
   readonly now?: (() => number) | undefined;
   readonly retentionMs?: number | "never" | undefined;
   readonly index?: CallServiceContext["index"] | undefined;
+  readonly mayRun?: (() => boolean) | undefined;
   /** Who the credentials of runners stand for; default: each for the same key of any binding. */
   readonly runner?: Authenticator["runner"] | undefined;
 }
@@ -106,6 +107,7 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
     modelText: (code, message) => `${code}: ${message}`,
     resultFaults: async () => [],
     meter: parts.meter,
+    mayRun: parts.mayRun,
   });
   return {
     wire,

@@ -60,6 +60,8 @@ export interface WireOptions {
   readonly retentionMs?: number | "never" | undefined;
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
+  /** May who made a call still have it run? Rejects when that cannot be found out now. Default: yes. */
+  readonly mayRun?: ((request: CallRequest) => boolean | Promise<boolean>) | undefined;
   /** Told what happens. Default: nobody. */
   readonly meter?: Meter | undefined;
 }
@@ -134,6 +136,7 @@ export function createWire(options: WireOptions): Wire {
     desk: () => desk,
     post: () => sessionPost,
     reconcileAsks: () => reconcileAsks,
+    mayRun: options.mayRun ?? (() => true),
   });
   const desk = new OfferDesk({
     brokerId,

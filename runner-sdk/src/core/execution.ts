@@ -62,6 +62,8 @@ export class Execution {
   phase: ExecutionPhase = "admitting";
   /** Number of the first answer of the present session (0: its hello) that listed this grant; null before. */
   listedFrom: number | null = null;
+  /** What came of it, from when that is known until it is durable; null before and after. */
+  unwritten: Receipt | null = null;
   /** Resolves when it is settled, durably unless the phase is `withdrawing`, whether the handler begins. */
   readonly startDecided: Promise<void>;
   /** Resolves when nothing more will come of it. */
@@ -277,7 +279,9 @@ export class Execution {
     const { host } = this;
     const finishedAtUnixMs = host.clock.now();
     const receipt = await receiptOf(host.sha256, this.grant, outcome, { startedAtUnixMs, finishedAtUnixMs });
+    this.unwritten = receipt;
     const written = await host.journal.appendUntilWritten({ kind: "finished", receipt, at: finishedAtUnixMs });
+    this.unwritten = null;
     if (!written) {
       host.log.error("receipt_not_journaled", { ...this.#name, outcome: outcome.kind });
       return;

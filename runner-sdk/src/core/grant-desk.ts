@@ -39,6 +39,8 @@ export interface GrantDeskOptions {
   readonly sha256: Sha256;
   readonly authorize: ExecutionHost["authorize"];
   readonly concurrency: number;
+  /** How many `reconcile` handlers look at once; by default as many as calls run. */
+  readonly reconcileConcurrency?: number;
   /** Called when something ended or was acknowledged: the desk may be idle now. */
   readonly onProgressed: () => void;
 }
@@ -66,7 +68,7 @@ export class GrantDesk {
       journal,
       handlers: options.handlers,
       delivery: this.delivery,
-      concurrency: options.concurrency,
+      concurrency: options.reconcileConcurrency ?? options.concurrency,
       isLive: (callId) => [...this.#live.values()].some(({ grant }) => grant.callId === callId),
       isAccepting: () => this.#accepting,
     });
@@ -119,6 +121,11 @@ export class GrantDesk {
       }
     }
     return isIdle;
+  }
+
+  /** Receipts that are on their way into the journal. */
+  *unwritten(): Iterable<Receipt> {
+    for (const { unwritten } of this.#live.values()) if (unwritten !== null) yield unwritten;
   }
 
   /** Resolves when everything that is live now is over. */
@@ -364,7 +371,10 @@ export class GrantDesk {
     const live = this.#live.get(name.grantId);
     if (live?.phase === "running" || live?.phase === "finishing") return "running";
     const entry = this.options.journal.view.get(name.grantId);
-    return entry === undefined ? "not_started" : reportedPhase(entry);
+    if (entry !== undefined) return reportedPhase(entry);
+    // G1: what was acknowledged is dropped in time, so that it is not known does not mean that it never began. A broker asks about
+    // such a grant only when its ledger went back in time.
+    return name.fence > this.options.journal.view.forgottenFence ? "not_started" : "outcome_unknown";
   }
 
   /** One timer for all leases and deadlines, set to the earliest. */

@@ -54,6 +54,37 @@ describe("what a journal's records say", () => {
     expect(picture.refusedFence("call_g")).toBe(9);
   });
 
+  it("keeps a start without an end while thousands of others come and go, and knows up to which fence it dropped any (G1)", () => {
+    const clock = createManualClock();
+    const picture = new JournalPicture(clock);
+    picture.apply(granted("lost", 2));
+    picture.apply({ kind: "started", grantId: "lost", at: clock.now() });
+    const later = picture.reopened(clock);
+    expect(later.forgottenFence).toBe(0);
+    for (let index = 0; index <= ACKNOWLEDGED_KEPT_MAX; index += 1) {
+      later.apply(granted(`g${index}`, 10 + index));
+      later.apply(finished(`g${index}`, clock.now()));
+      later.apply(acknowledged(`g${index}`, clock.now()));
+    }
+    expect(later.get("g0")).toBeUndefined();
+    expect(later.get("lost")).toMatchObject({ phase: "started", acknowledged: false });
+    expect(later.forgottenFence).toBe(10);
+    expect(later.reopened(clock).forgottenFence).toBe(10);
+    // What never began is dropped without a trace: that it is not known is then true.
+    later.apply({ kind: "refused", callId: "call_r", grantId: "r", fence: 99_999, neverStarted: true, at: clock.now() });
+    later.apply(acknowledged("r", clock.now()));
+    clock.advance(ACKNOWLEDGED_KEPT_MS + 1);
+    later.prune();
+    expect(later.get("r")).toBeUndefined();
+    expect(later.forgottenFence).toBe(10 + ACKNOWLEDGED_KEPT_MAX);
+  });
+
+  it("takes a refusal of a grant that it does not know, and that may have begun, for a start whose end nobody knows (G1)", () => {
+    const picture = new JournalPicture(createManualClock());
+    picture.apply({ kind: "refused", callId: "call_g", grantId: "g", fence: 4, neverStarted: false, at: 0 });
+    expect(picture.get("g")).toMatchObject({ phase: "started", startedHere: false, refused: true });
+  });
+
   it("takes a start back only when the refusal says that the handler never began", () => {
     const picture = new JournalPicture(createManualClock());
     for (const [id, neverStarted] of [

@@ -61,6 +61,7 @@ export class JournalPicture implements JournalView {
   readonly #acknowledged = new FirstInFirstOut<Kept>();
   readonly #submitted = new FirstInFirstOut<Kept>();
   #payload = 0;
+  #forgottenFence = 0;
 
   constructor(private readonly clock: Clock = systemClock) {}
 
@@ -82,6 +83,10 @@ export class JournalPicture implements JournalView {
     let newest: number | null = null;
     for (const entry of this.ofCall(callId)) if (entry.refused && (newest === null || entry.fence > newest)) newest = entry.fence;
     return newest;
+  }
+
+  get forgottenFence(): number {
+    return this.#forgottenFence;
   }
 
   /** How many grants are known. */
@@ -129,7 +134,12 @@ export class JournalPicture implements JournalView {
         break;
       }
       case "refused": {
-        const entry = this.#entries.get(record.grantId) ?? this.#add(new Kept(record.callId, record.grantId, record.fence, record.at));
+        let entry = this.#entries.get(record.grantId);
+        if (entry === undefined) {
+          entry = this.#add(new Kept(record.callId, record.grantId, record.fence, record.at));
+          // It may have begun, and its records were dropped.
+          if (!record.neverStarted) entry.phase = "started";
+        }
         entry.refused = true;
         if (record.neverStarted && entry.phase === "started") {
           entry.phase = "granted";
@@ -181,6 +191,7 @@ export class JournalPicture implements JournalView {
   /** The same picture for a later process: what had started there has an unknown outcome here, and what is overdue is dropped. */
   reopened(clock: Clock): JournalPicture {
     const next = new JournalPicture(clock);
+    next.#forgottenFence = this.#forgottenFence;
     for (const entry of this.#entries.values()) {
       const overdue = entry.phase === "started" && clock.now() - entry.at >= OPEN_KEPT_MS;
       if (!overdue) next.restore({ ...entry, startedHere: false });
@@ -213,6 +224,7 @@ export class JournalPicture implements JournalView {
 
   #forget(entry: Kept): void {
     this.#close(entry);
+    if (entry.phase !== "granted") this.#forgottenFence = Math.max(this.#forgottenFence, entry.fence);
     this.#entries.delete(entry.grantId);
     const siblings = this.#byCall.get(entry.callId);
     if (siblings === undefined || siblings instanceof Kept) this.#byCall.delete(entry.callId);

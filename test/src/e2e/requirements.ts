@@ -66,4 +66,7 @@ export const REQUIREMENTS: readonly Requirement[] = [
   files("R5", "Each tab has a runner id of its own; the one in front is called, and another takes over when it closes.", "browser"),
   files("K4", "Child processes die with their call, those of a killed runner when it starts again.", "reliability"),
   files("R2", "A journal, in a file or in IndexedDB, protects a finished result across a kill.", "brokers", "browser"),
+  files("R4", "A page that is left hands back what has not begun and flushes its receipts; nothing relies on it.", "browser"),
+  files("R8", "After a gap, a freeze or a jump of the clock nothing starts outside its lease, and no result is lost.", "browser"),
+  files("B2", "Pages work across reloads, hidden and frozen tabs, offline and sleep.", "browser"),
 ];

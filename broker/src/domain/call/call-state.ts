@@ -113,6 +113,8 @@ export interface CallRecord {
   readonly eventSeq: number;
   /** Grants that count: those that were returned unstarted do not. */
   readonly attempts: number;
+  /** Runners that could not take it, in a row. */
+  readonly declines: number;
   /** Null while a person decides and after settlement of a submission. */
   readonly deadlineAtMs: number | null;
   /** The newest grant, also after it ended: its receipt still settles. */
@@ -155,6 +157,8 @@ export type CallState =
       /** The grant whose outcome nobody knows. */
       readonly grant: Grant;
       readonly cause: string;
+      /** Somebody asked for a cancel before: what was not applied is not run again. */
+      readonly cancel: CancelRequest | null;
       /** The handler that is being asked; null: none is. */
       readonly asked: ReconcileGrant | null;
       /** How often a handler was asked about this grant, and when last. */

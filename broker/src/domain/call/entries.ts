@@ -107,6 +107,8 @@ export type CallEntry =
       readonly value: StoredText | null;
       /** Set when the call fails: result_invalid, not_applied without attempts, outcome_unknown. */
       readonly error: CallError | null;
+      /** With `not_applied`: a cancel was asked for before, so the call ends instead of running again. */
+      readonly cancelled?: true;
       /** The reconcile grant whose answer this is; absent: a person's word. */
       readonly askId?: string;
       /** With `not_applied`: the runner that held the last grant may begin until then (G3), so nobody else does. */
