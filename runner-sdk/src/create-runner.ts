@@ -9,7 +9,7 @@
 import { Absence } from "./core/absence.js";
 import { Adoption } from "./core/adoption.js";
 import { pause } from "./core/clock.js";
-import type { Settlement } from "./core/context.js";
+import type { ProgressUpdate, Settlement } from "./core/context.js";
 import { CredentialKeeper, type CredentialUse } from "./core/credential-keeper.js";
 import { messageOf, RunnerRefusedError, RunnerStoppedError } from "./core/errors.js";
 import { GrantDesk } from "./core/grant-desk.js";
@@ -36,6 +36,11 @@ export interface Runner {
   drain(options?: { readonly deadlineMs?: number }): Promise<void>;
   /** Aborts what runs (`draining`), gives it the grace to end and be journaled, closes. Idempotent. */
   stop(): Promise<void>;
+  /**
+   * Tells agents how far the work of a submitted call is. Resolves when the broker has stored it; it is sent again in later sessions
+   * until then, and lost when the process ends before. @throws SubmissionError, RunnerStoppedError
+   */
+  update(callId: string, update: ProgressUpdate): Promise<void>;
   /** Sends the final outcome of a submitted call. Resolves when it is durable. @throws SubmissionError */
   settle(callId: string, settlement: Settlement): Promise<void>;
   /**
@@ -135,7 +140,9 @@ class ServingRunner implements Runner {
       sha256: this.options.sha256,
       authorize: this.options.authorize,
       concurrency: this.options.concurrency,
+      random,
       onProgressed: () => this.#reviewIdle(),
+      onSubmissionEnded: this.options.onSubmissionEnded,
     });
     const adoption = new Adoption({
       ...this.options,
@@ -348,6 +355,11 @@ class ServingRunner implements Runner {
     await this.closed;
   }
 
+  async update(callId: string, update: ProgressUpdate): Promise<void> {
+    if (this.#desk === null) throw new RunnerStoppedError("the runner has not been started");
+    await this.#desk.updates.update(callId, update);
+  }
+
   refreshCredential(token?: string): Promise<CredentialUse> {
     return this.#credentials.refresh(token);
   }
@@ -357,7 +369,7 @@ class ServingRunner implements Runner {
     if (this.#gate === null || this.#desk === null)
       throw new RunnerStoppedError("the runner has not been started: its journal is not open");
     await settleSubmission(
-      { journal: this.#gate, delivery: this.#desk.delivery, clock, sha256, settling: this.#settling },
+      { journal: this.#gate, delivery: this.#desk.delivery, submissions: this.#desk.submissions, clock, sha256, settling: this.#settling },
       callId,
       settlement,
     );

@@ -50,6 +50,7 @@ export type { Outcome, Receipt } from "./core/messages.js";
 export type { RunnerOptions } from "./core/runner-options.js";
 export type { RunnerFault, RunnerState, StateListener } from "./core/runner-state.js";
 export type { InferSchema, JsonSchema, StandardJsonSchema, StandardTyped, ToolSchema } from "./core/schema-types.js";
+export type { SubmissionEnd } from "./core/submission-signals.js";
 export type { Transport } from "./core/transport.js";
 export { createRunner, type Runner } from "./create-runner.js";
 export { defineTool, type Tool, type ToolOptions } from "./define-tool.js";

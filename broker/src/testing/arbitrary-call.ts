@@ -132,6 +132,11 @@ export const ENTRY_ARBITRARIES: Readonly<Record<CallEntryKind, fc.Arbitrary<Call
     retryAtMs: anyTimeOrNull,
     submissionExpiresAtMs: anyTimeOrNull,
   }),
+  updated: entryOf("updated", {
+    updateId: anyText,
+    digest: anyText,
+    data: record({ text: anyText, data: fc.constantFrom(1, "a", null, [1]) }),
+  }),
   lease_lost: entryOf("lease_lost", {
     grantId: anyText,
     cause: fc.constantFrom("lease", "runner_restarted"),

@@ -20,6 +20,7 @@ import type { KnownState } from "./call-log.js";
 import type { DriverAnswer, DriverCommand, ProgressOrder, RunnerRef } from "./commands.js";
 import { type Decision, type DriverContext, NotDriver } from "./driver-context.js";
 import type { WaitSignal } from "./operations.js";
+import { isOfBinding, performFinal, performUpdate } from "./perform-submission.js";
 import { isOver, type ReconcileAsks } from "./reconcile-asks.js";
 import { faultsOf } from "./result-check.js";
 
@@ -220,7 +221,7 @@ export function createPerformer(context: PerformerContext): Performer {
   }
 
   return async (driver, command) => {
-    if ("runner" in command && !concerns(driver, command.runner)) {
+    if (("runner" in command && !concerns(driver, command.runner)) || ("key" in command && !isOfBinding(driver, command.key))) {
       return { kind: "not_found" };
     }
     switch (command.op) {
@@ -254,6 +255,10 @@ export function createPerformer(context: PerformerContext): Performer {
         }
         return DONE;
       }
+      case "update":
+        return performUpdate(driver, command, context.driver());
+      case "final_receipt":
+        return performFinal(driver, command, context.driver());
       case "held":
         return heldAnswer(driver, command, await held(driver, command));
       case "reconcile_answer":

@@ -23,7 +23,7 @@ import { ForgottenCalls } from "./forgotten-calls.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
-import type { CallOperations, RunnerFlush, RunnerOperations } from "./operations.js";
+import type { CallOperations, RunnerFlush, RunnerOperations, SubmissionOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
 import { ReceiptAcceptance } from "./receipt-acceptance.js";
@@ -37,6 +37,7 @@ import { FrameHandlers } from "./session-frames.js";
 import { SessionPost } from "./session-post.js";
 import { SessionRegistry } from "./session-registry.js";
 import { settledWithin } from "./settled-within.js";
+import { SubmissionService } from "./submission-service.js";
 import { rendezvous, TakeOver } from "./take-over.js";
 import { createTimerWheel } from "./timer-wheel.js";
 
@@ -68,6 +69,7 @@ export interface WireOptions {
 
 export interface Wire {
   readonly calls: CallOperations;
+  readonly submissions: SubmissionOperations;
   readonly runners: RunnerOperations;
   readonly sessions: LocalSessions;
   /** Receipts of pages that close. */
@@ -218,6 +220,8 @@ export function createWire(options: WireOptions): Wire {
     finishRemoval: (callId) => retention.finish(callId),
   });
 
+  const submissions = new SubmissionService({ driver, router, ledgerWatch });
+
   membership.onGone((gone) => {
     if (rendezvous(membership.live(), gone) === brokerId) {
       sessions
@@ -270,6 +274,7 @@ export function createWire(options: WireOptions): Wire {
 
   return {
     calls,
+    submissions,
     runners: directory,
     sessions,
     flush: new ReceiptFlush({ authenticator: options.authenticator, catalog, acceptance, asks, ledgerWatch }),

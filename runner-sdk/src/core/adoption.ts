@@ -20,6 +20,7 @@ import { createJournalGate } from "./journal-gate.js";
 import type { EventLog } from "./log.js";
 import type { HeldRunnerId } from "./place.js";
 import { type Session, startSession } from "./session.js";
+import type { SubmissionEnd } from "./submission-signals.js";
 import { supervise } from "./supervisor.js";
 import type { Transport } from "./transport.js";
 
@@ -44,6 +45,8 @@ export interface AdoptionOptions {
   readonly sdkVersion: string;
   readonly owner: () => JournalOwner;
   readonly credential: () => Promise<string>;
+  /** Told of what an adopted journal submitted, too. */
+  readonly onSubmissionEnded: ((end: SubmissionEnd) => void) | undefined;
 }
 
 /** Looks after orphans for one runner, from `start` to `stop`, again and again. */
@@ -150,9 +153,11 @@ export class Adoption {
       handlers,
       sha256,
       authorize: undefined,
+      random,
       concurrency: 0,
       reconcileConcurrency: this.options.concurrency,
       onProgressed: review,
+      onSubmissionEnded: this.options.onSubmissionEnded,
     });
     let timer: { cancel(): void } | null = null;
     const lookAgain = () => {

@@ -46,6 +46,8 @@ export interface ExecutionHost {
   link(): SessionLink | null;
   /** Takes a receipt whose record is durable. */
   deliver(receipt: Receipt): void;
+  /** Takes the signal of a handler that returned a handle, where the handler looked at it. */
+  submitted(callId: string, controller: AbortController): void;
 }
 
 /** `withdrawing`: it will not start, and its journaled start is being taken back. `finishing`: the handler has ended. */
@@ -287,6 +289,9 @@ export class Execution {
       return;
     }
     if (this.#cancelDelivered) host.link()?.send(cancelAnswerFrame(this.grant, outcome.kind === "cancelled" ? "stopped" : "ignored"));
+    // Kept before the broker can know of the handle, and so before it can take the call back.
+    if (outcome.kind === "submitted" && this.#controller !== null && this.#abortReason === null)
+      host.submitted(this.grant.callId, this.#controller);
     host.deliver(receipt);
   }
 

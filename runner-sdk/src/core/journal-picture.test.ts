@@ -2,7 +2,13 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { createManualClock } from "../testing/manual-clock.js";
 import type { JournalRecord } from "./journal.js";
-import { ACKNOWLEDGED_KEPT_MAX, ACKNOWLEDGED_KEPT_MS, ACKNOWLEDGED_PAYLOAD_MAX, JournalPicture, OPEN_KEPT_MS } from "./journal-picture.js";
+import {
+  ACKNOWLEDGED_KEPT_MAX,
+  ACKNOWLEDGED_KEPT_MS,
+  ACKNOWLEDGED_PAYLOAD_MAX,
+  JournalPicture,
+  SUBMITTED_KEPT_MS,
+} from "./journal-picture.js";
 import type { Outcome } from "./messages.js";
 
 /** The manual clock's beginning. */
@@ -99,12 +105,12 @@ describe("what a journal's records say", () => {
     expect(picture.get("running")?.phase).toBe("started");
   });
 
-  it("opens a submitted call again for its final receipt, and keeps it settleable for 7 days", () => {
+  it("opens a submitted call again for its final receipt, and keeps it settleable for 30 days", () => {
     const clock = createManualClock();
     const picture = new JournalPicture(clock);
     picture.apply(finished("g", clock.now(), { kind: "submitted", handleJson: '"h"' }));
     picture.apply(acknowledged("g", clock.now()));
-    clock.jumpWall(OPEN_KEPT_MS - 1);
+    clock.jumpWall(SUBMITTED_KEPT_MS - 1);
     picture.prune();
     expect(picture.get("g")?.receipt?.outcome.kind).toBe("submitted");
     picture.apply(finished("g", clock.now()));
@@ -112,7 +118,7 @@ describe("what a journal's records say", () => {
     const other = new JournalPicture(clock);
     other.apply(finished("h", clock.now(), { kind: "submitted", handleJson: '"h"' }));
     other.apply(acknowledged("h", clock.now()));
-    clock.jumpWall(OPEN_KEPT_MS);
+    clock.jumpWall(SUBMITTED_KEPT_MS);
     other.prune();
     expect(other.get("h")).toBeUndefined();
   });

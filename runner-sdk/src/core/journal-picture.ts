@@ -10,8 +10,10 @@ export const ACKNOWLEDGED_KEPT_MS = 24 * 3_600_000;
 export const ACKNOWLEDGED_KEPT_MAX = 10_000;
 /** How much payload acknowledged records may hold together. */
 export const ACKNOWLEDGED_PAYLOAD_MAX = 16 * 1_048_576;
-/** How long a submitted call can be settled, and a start without an end is reported. */
+/** How long a start without an end is reported. */
 export const OPEN_KEPT_MS = 7 * ACKNOWLEDGED_KEPT_MS;
+/** How long a submitted call can be settled: as long as a tool may let it wait. */
+export const SUBMITTED_KEPT_MS = 30 * ACKNOWLEDGED_KEPT_MS;
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -183,7 +185,7 @@ export class JournalPicture implements JournalView {
       this.#forget(entry);
     }
     for (let entry = this.#submitted.oldest; entry !== undefined; entry = this.#submitted.oldest) {
-      if (now - entry.at < OPEN_KEPT_MS) break;
+      if (now - entry.at < SUBMITTED_KEPT_MS) break;
       this.#forget(entry);
     }
   }

@@ -154,6 +154,8 @@ class Teller implements Story {
       case "cancel_requested":
         this.#cancelAsked = true;
         return null;
+      case "updated":
+        return null;
       case "adopted":
         this.takeOvers += 1;
         return null;

@@ -26,6 +26,8 @@ export interface CallRequest {
   readonly idempotent: boolean;
   readonly cancellable: boolean;
   readonly submission: boolean;
+  /** How long a submission waits for its final receipt; absent: the default. */
+  readonly submissionTimeoutMs?: number;
   readonly modelResultBytesMax: number;
   readonly scopes: readonly string[];
   /** SHA-256 of the request's canonical body: the same key with another hash is a conflict. */
@@ -127,6 +129,17 @@ export interface CallRecord {
   readonly consumedReceipt: { readonly grantId: string; readonly digest: string } | null;
   /** `grantId/digest` of each receipt that is stored and can do no more: late ones, and those that led to earlier retries. */
   readonly evidence: readonly string[];
+  /** The updates that the call got while it was submitted, oldest first. */
+  readonly updates: readonly StoredUpdate[];
+}
+
+/** An update that is stored; its text is in the event of this number. */
+export interface StoredUpdate {
+  /** Chosen by who sent it: a repeat has the same. */
+  readonly id: string;
+  /** SHA-256 of what it says. */
+  readonly digest: string;
+  readonly seq: number;
 }
 
 export interface Settlement {

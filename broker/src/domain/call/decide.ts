@@ -4,7 +4,7 @@
  */
 
 import type { FaultDetail } from "../fault.js";
-import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS } from "../limits.js";
+import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS_DEFAULT } from "../limits.js";
 import { type CallError, type CallState, isRepeatable, isSettledState, type StoredText } from "./call-state.js";
 import type { CallEntry, ReceiptEntryFacts } from "./entries.js";
 import { evidenceKey } from "./entry-facts.js";
@@ -94,7 +94,10 @@ export function decideReceipt(
       receipt: receipt.outcome === "submitted" && receipt.value === null ? { ...receipt, value: NULL_TEXT } : receipt,
       fault,
       retryAtMs: retryAt(state, receipt, context),
-      submissionExpiresAtMs: receipt.outcome === "submitted" ? context.nowMs + SUBMISSION_TIMEOUT_SECONDS * 1_000 : null,
+      submissionExpiresAtMs:
+        receipt.outcome === "submitted"
+          ? context.nowMs + (record.request.submissionTimeoutMs ?? SUBMISSION_TIMEOUT_SECONDS_DEFAULT * 1_000)
+          : null,
     },
   };
 }

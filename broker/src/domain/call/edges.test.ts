@@ -116,6 +116,7 @@ const STORIES: readonly [string, readonly CallEntry[], CallEntry][] = [
   ["running cancel_answered running", [...running, cancelAsked], { kind: "cancel_answered", at: AT, level: "ignored" }],
   ["running cancelled cancelled", running, cancelled],
   ...receipts(submitted, "submitted"),
+  ["submitted updated submitted", submitted, { kind: "updated", at: AT, updateId: "update_1", digest: "d", data: { text: "half" } }],
   ["submitted cancelled cancelled", submitted, cancelled],
   ["submitted timed_out timed_out", submitted, timedOut],
   ...receipts(unknown, "needs_reconciliation"),

@@ -189,6 +189,7 @@ export const EDGES: readonly Edge[] = [
   { from: "running", on: "cancelled", to: "cancelled" },
 
   ...receiptEdges("submitted"),
+  { from: "submitted", on: "updated", to: "submitted" },
   { from: "submitted", on: "cancelled", to: "cancelled" },
   { from: "submitted", on: "timed_out", to: "timed_out" },
 

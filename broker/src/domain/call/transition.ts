@@ -16,6 +16,7 @@ import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, ReconcileGr
 import { type Edge, edgeFor } from "./edges.js";
 import type { CallEntry, GrantFacts, PlacedEntry } from "./entries.js";
 import { cancelledError, evidenceKey, grantOf, plainError, receiptFacts, reconcileGrantOf } from "./entry-facts.js";
+import { NOTHING_YET, withUpdate } from "./record-changes.js";
 
 export type CallEffect =
   /** Look for a runner, not before the state's `notBeforeMs`. */
@@ -133,6 +134,9 @@ class Step {
         return this.unanswered(before, entry);
       case "reconciled":
         return this.reconcile(before, entry, edge);
+      case "updated":
+        this.tell("progress", entry.data);
+        return this.withRecord(before, withUpdate(before.record, entry, this.seq));
       case "evidence":
         this.tell("late_receipt", {
           attempt: entry.receipt.attempt,
@@ -158,11 +162,7 @@ class Step {
       attempts: 0,
       declines: 0,
       deadlineAtMs: entry.deadlineAtMs,
-      newestGrant: null,
-      grantIds: [],
-      startedAtMs: null,
-      consumedReceipt: null,
-      evidence: [],
+      ...NOTHING_YET,
     };
     this.tell("requested", { toolset: entry.request.toolset, tool: entry.request.tool, binding: entry.request.binding });
     if (to === "awaiting_confirmation") {
