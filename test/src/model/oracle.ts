@@ -84,7 +84,7 @@ export class Oracle {
 
   /** How many entries of this kind there are. */
   count(kind: string): number {
-    return this.site.store.entries.filter(({ data }) => (JSON.parse(data) as RawEntry).kind === kind).length;
+    return this.site.store.entries.filter((stored) => stored !== undefined && (JSON.parse(stored.data) as RawEntry).kind === kind).length;
   }
 
   private broken(rule: string, what: string): void {
