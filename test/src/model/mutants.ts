@@ -31,8 +31,8 @@ export const MUTANTS: readonly Mutant[] = [
     replacements: [
       wire(
         "call-service",
-        "(await this.context.ledgerWatch.guard(driver.created)) ? driver",
-        "(await this.context.ledgerWatch.guard(driver.created).catch((error) => { driver.abandon(); this.context.table.remove(driver); throw error; })) ? driver",
+        "(await ledgerWatch.guard(driver.created))",
+        "(await ledgerWatch.guard(driver.created).catch((error) => { driver.abandon(); table.remove(driver); throw error; }))",
       ),
       wire("forgotten-calls", "if (!ledgerWatch.away) {", "if (false) {"),
     ],
