@@ -93,13 +93,6 @@ export const ERROR_CODES = {
     "The call names a release and this broker keeps none.",
     "Leave the field out.",
   ),
-  ordering_unsupported: row(
-    "invalid_request_error",
-    400,
-    false,
-    "The call names an ordering key and this broker keeps no lanes.",
-    "Leave the field out.",
-  ),
   upgrade_invalid: row(
     "invalid_request_error",
     400,

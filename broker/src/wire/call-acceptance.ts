@@ -96,7 +96,9 @@ export class CallAcceptance {
     const { brokerId, figures, clock } = context;
     const driver = new CallDriver(callId, context);
     driver.takesAnyResult = request.takesAnyResult;
-    const placement = request.confirm ? undefined : dispatcher.reserveLocal(requirementOf(request.facts));
+    // A call with an ordering key has to stand in its lane first.
+    const waits = request.confirm || request.facts.orderingKey !== undefined;
+    const placement = waits ? undefined : dispatcher.reserveLocal(requirementOf(request.facts));
     const at = clock.now();
     const entry: Extract<CallEntry, { kind: "accepted" }> = {
       kind: "accepted",
@@ -124,9 +126,6 @@ export class CallAcceptance {
 function refuseUnsupported(body: CreateCallBody): void {
   if (body.release !== undefined) {
     throw new BrokerError("release_unsupported", "this broker keeps no releases: leave release out, or pin toolset_version");
-  }
-  if (body.ordering_key !== undefined) {
-    throw new BrokerError("ordering_unsupported", "this broker keeps no lanes: leave ordering_key out");
   }
   if (body.audience !== undefined && body.audience !== "model") {
     throw bodyInvalid("/audience", "model", body.audience.slice(0, 40));
@@ -180,6 +179,7 @@ function requestFacts(
     timeoutMs: known.timeoutSeconds * 1_000,
     maxAttempts: body.max_attempts ?? ATTEMPTS_DEFAULT,
     priority: body.priority ?? "interactive",
+    ...(body.ordering_key === undefined ? {} : { orderingKey: body.ordering_key }),
     traceparent: known.traceparent ?? null,
     createdAtMs: known.nowMs,
   };

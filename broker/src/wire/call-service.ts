@@ -18,6 +18,7 @@ import type { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import { inlineText } from "./frames.js";
+import type { LaneDesk } from "./lane-desk.js";
 import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
 import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitSignal } from "./operations.js";
 import { storedOnce } from "./stored-once.js";
@@ -43,6 +44,7 @@ export interface CallServiceContext {
   readonly newest: () => Version;
   /** The call as it is, where nobody has to be asked for that; `isSure`: see the command `view`. */
   readonly viewNow: (driver: CallDriver, isSure: boolean) => CallView | undefined;
+  readonly lanes: Pick<LaneDesk, "joined">;
   readonly ledgerWatch: LedgerWatch;
   readonly drain: Drain;
 }
@@ -67,6 +69,11 @@ export class CallService implements CallOperations {
     const held = driver !== undefined && (await this.context.ledgerWatch.guard(driver.created)) ? driver : await this.earlier(callId);
     if (held.known.record.request.requestHash !== hash) {
       throw new BrokerError("idempotency_conflict", "this idempotency key was used for another request: use a new key for a new request");
+    }
+    const { kind, record } = held.known;
+    if (record.request.orderingKey !== undefined && (kind === "queued" || kind === "awaiting_confirmation")) {
+      // X10: what is acknowledged comes before what is sent after that.
+      await this.context.ledgerWatch.guard(this.context.lanes.joined(callId, record.request, held.drives));
     }
     return this.answer(held, begunAtMs, body.wait_seconds ?? 0, options.signal);
   }

@@ -6,6 +6,7 @@
  */
 import type { Grant } from "../domain/call/call-state.js";
 import { backOffMs } from "../domain/call/decide.js";
+import type { WaitingFor } from "../domain/call-view.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
@@ -14,6 +15,7 @@ import type { DrivenCall, DriverEffects } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
 import { holderOf } from "./grant-holder.js";
+import type { LaneDesk } from "./lane-desk.js";
 import type { Membership } from "./membership.js";
 import type { OfferDesk } from "./offer-desk.js";
 import { LOCAL_CLAIM, type Placement } from "./placement.js";
@@ -40,6 +42,7 @@ export interface DispatcherContext {
   readonly registry: SessionRegistry;
   readonly table: DriverTable;
   readonly membership: Membership;
+  readonly lanes: LaneDesk;
   readonly desk: () => OfferDesk;
   readonly post: () => SessionPost;
 }
@@ -83,6 +86,7 @@ export class Dispatcher implements DriverEffects {
     readonly delayed: number;
     readonly notices: number;
     readonly searches: number;
+    readonly inLanes: number;
   } {
     return {
       waiting: this.waiting.size,
@@ -90,6 +94,7 @@ export class Dispatcher implements DriverEffects {
       delayed: this.delayed.size,
       notices: this.notices.size,
       searches: this.elsewhere.size,
+      inLanes: this.context.lanes.size,
     };
   }
 
@@ -110,13 +115,16 @@ export class Dispatcher implements DriverEffects {
     const delayMs = state.notBeforeMs === null ? 0 : state.notBeforeMs - this.context.clock.now();
     if (delayMs > 0) {
       this.offerLater(driver, delayMs);
-    } else {
+    } else if (this.context.lanes.mayGo(driver)) {
       this.place(driver);
+    } else {
+      this.noticeLater(driver);
     }
   }
 
   withdraw(driver: DrivenCall): void {
     this.waiting.remove(driver);
+    this.context.lanes.withdraw(driver);
     cancel(this.delayed, driver);
     cancel(this.notices, driver);
   }
@@ -138,11 +146,13 @@ export class Dispatcher implements DriverEffects {
   }
 
   settled(driver: DrivenCall): void {
+    this.context.lanes.settled(driver);
     this.context.table.settled(driver);
   }
 
   handedOver(driver: DrivenCall): void {
     this.withdraw(driver);
+    this.context.lanes.forget(driver);
     this.context.table.remove(driver);
   }
 
@@ -173,9 +183,8 @@ export class Dispatcher implements DriverEffects {
     this.context.timers.after(pauseMs, () => this.claimAppeared(session));
   }
 
-  whyWaiting(driver: DrivenCall): "runner" | "handler" | "capacity" {
-    const why = this.context.registry.whyNot(requirementOf(driver.known.record.request));
-    return why === "handler" || why === "capacity" ? why : "runner";
+  whyWaiting(driver: DrivenCall): WaitingFor {
+    return this.context.lanes.isWaiting(driver) ? "order" : this.context.registry.whyNot(requirementOf(driver.known.record.request));
   }
 
   private claimAppeared(session: Session): void {
@@ -282,7 +291,7 @@ export class Dispatcher implements DriverEffects {
       driver,
       this.context.timers.after(this.context.figures.waitingNoticeMs, () => {
         this.notices.delete(driver);
-        if (!this.waiting.has(driver)) {
+        if (!this.waiting.has(driver) && !this.context.lanes.isWaiting(driver)) {
           return;
         }
         const waitingFor = this.whyWaiting(driver);

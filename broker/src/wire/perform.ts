@@ -5,7 +5,7 @@ import { isSettledState } from "../domain/call/call-state.js";
 import { callError, decideCancel, decideLeaseLost, decideReceipt, decideReconcile, type ReceiptDecision } from "../domain/call/decide.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
-import type { CallEventView, CallView, EventName } from "../domain/call-view.js";
+import type { CallEventView, CallView, EventName, WaitingFor } from "../domain/call-view.js";
 import type { FaultDetail } from "../domain/fault.js";
 import { type CallDriver, holds } from "./call-driver.js";
 import type { KnownState } from "./call-log.js";
@@ -20,7 +20,7 @@ export interface PerformerContext {
   readonly modelText: (code: string, message: string) => string;
   /** Was there never another broker? */
   readonly solitary: () => boolean;
-  readonly whyWaiting: (driver: CallDriver) => "runner" | "handler" | "capacity";
+  readonly whyWaiting: (driver: CallDriver) => WaitingFor;
 }
 
 const DONE: DriverAnswer = { kind: "done" };

@@ -130,6 +130,7 @@ describe("agents that wait", () => {
         ledger: (inner) => ({
           description: inner.description,
           blobs: inner.blobs,
+          lanes: inner.lanes,
           append(callId, expected, entry) {
             appends += 1;
             return away ? new Promise(() => undefined) : inner.append(callId, expected, entry);

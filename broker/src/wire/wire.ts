@@ -1,5 +1,5 @@
 /** Joins the parts of the wire: sessions of runners, drivers of calls, and what brokers say to each other. */
-import type { CallRequest } from "../domain/call/call-state.js";
+import { type CallRequest, isSettledState } from "../domain/call/call-state.js";
 import type { FaultDetail } from "../domain/fault.js";
 import type { Authenticator } from "../domain/ports/access.js";
 import type { Bus } from "../domain/ports/bus.js";
@@ -19,6 +19,7 @@ import { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
+import { LaneDesk } from "./lane-desk.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
@@ -110,6 +111,18 @@ export function createWire(options: WireOptions): Wire {
     meter: options.meter,
   });
   const post = new BrokerPost({ bus, ids, figures, timers, membership });
+  const lanes = new LaneDesk({
+    lanes: ledger.lanes,
+    bus,
+    clock,
+    ids,
+    log,
+    figures,
+    timers,
+    membership,
+    lookUp: (callId) => stateInLedger(router, callId),
+    ready: (driver) => dispatcher.offer(driver),
+  });
   const dispatcher: Dispatcher = new Dispatcher({
     brokerId,
     bus,
@@ -121,6 +134,7 @@ export function createWire(options: WireOptions): Wire {
     registry,
     table,
     membership,
+    lanes,
     desk: () => desk,
     post: () => sessionPost,
   });
@@ -177,6 +191,7 @@ export function createWire(options: WireOptions): Wire {
     index: options.index,
     newest: () => newest,
     viewNow: (call, isSure) => viewNow(performing, call, isSure),
+    lanes,
     ledgerWatch,
     drain,
   });
@@ -192,7 +207,7 @@ export function createWire(options: WireOptions): Wire {
   let giveUpStart: (error: Error) => void = () => undefined;
 
   async function start(): Promise<void> {
-    const parts = [membership, desk, dispatcher, router, directory, sessions, takeOver];
+    const parts = [membership, desk, lanes, dispatcher, router, directory, sessions, takeOver];
     ledgerWatch.start();
     ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
     for (const part of parts) {
@@ -219,6 +234,7 @@ export function createWire(options: WireOptions): Wire {
     router.stop();
     directory.stop();
     dispatcher.stop();
+    lanes.stop();
     desk.stop();
     post.stop();
     await ledgerWatch.stop();
@@ -267,4 +283,10 @@ export function createWire(options: WireOptions): Wire {
       return stopping;
     },
   };
+}
+
+/** What the ledger says of a call, whoever drives it. */
+async function stateInLedger(router: CallRouter, callId: string): Promise<"open" | "settled" | "unknown"> {
+  const found = await router.find(callId);
+  return found === undefined ? "unknown" : isSettledState(found.known) ? "settled" : "open";
 }

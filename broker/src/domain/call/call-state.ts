@@ -33,6 +33,8 @@ export interface CallRequest {
   readonly timeoutMs: number;
   readonly maxAttempts: number;
   readonly priority: "interactive" | "background";
+  /** Calls of the application with the same key run one at a time, in the order in which they were acknowledged. Absent: none. */
+  readonly orderingKey?: string;
   readonly traceparent: string | null;
   readonly createdAtMs: number;
 }

@@ -7,6 +7,7 @@
  *   like two brokers on one ledger, and a new ledger on an old store like a restart.
  */
 import { createHash } from "node:crypto";
+import type { LaneStore } from "../../domain/ports/lanes.js";
 import {
   type AppendOutcome,
   type BlobStore,
@@ -20,6 +21,7 @@ import {
 } from "../../domain/ports/ledger.js";
 import { checkAppend, checkBlobName, closedError, isCallId } from "../append-rules.js";
 import { Arrivals } from "../arrivals.js";
+import { createMemoryLanes, type MemoryLanes, memoryLaneStore } from "./memory-lanes.js";
 
 interface StoredBlob {
   text: string;
@@ -33,6 +35,7 @@ export interface MemoryLedgerStore {
   readonly entriesOfCall: Map<string, StoredEntry[]>;
   readonly openCalls: Set<string>;
   readonly blobs: Map<string, StoredBlob>;
+  readonly lanes: MemoryLanes;
   /** Woken on each append, through whichever ledger it came. */
   readonly listeners: Set<(version: Version) => void>;
 }
@@ -46,7 +49,14 @@ export interface MemoryLedgerOptions {
 
 /** An empty store for {@link createMemoryLedger}. */
 export function createMemoryLedgerStore(): MemoryLedgerStore {
-  return { entries: [], entriesOfCall: new Map(), openCalls: new Set(), blobs: new Map(), listeners: new Set() };
+  return {
+    entries: [],
+    entriesOfCall: new Map(),
+    openCalls: new Set(),
+    blobs: new Map(),
+    lanes: createMemoryLanes(),
+    listeners: new Set(),
+  };
 }
 
 /** A {@link Ledger} that lives in memory. */
@@ -65,6 +75,7 @@ function digestOf(text: string): string {
 class MemoryLedger implements Ledger {
   readonly description = { kind: "memory", durability: "entries live in this process only and end with it" } as const;
   readonly blobs: BlobStore;
+  readonly lanes: LaneStore;
   readonly #store: MemoryLedgerStore;
   readonly #turn: () => Promise<void>;
   readonly #arrivals: Arrivals;
@@ -78,6 +89,10 @@ class MemoryLedger implements Ledger {
     this.#heard = (version) => this.#arrivals.announce(version);
     store.listeners.add(this.#heard);
     this.blobs = { put: (name, text) => this.#putBlob(name, text), get: (name) => this.#getBlob(name) };
+    this.lanes = memoryLaneStore(store.lanes, (what) => {
+      this.#assertOpen(what);
+      return this.#turn();
+    });
   }
 
   async append(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome> {

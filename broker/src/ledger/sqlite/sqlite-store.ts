@@ -13,6 +13,7 @@ import type Database from "better-sqlite3";
 import { LedgerError, type StoredEntry, type TailedEntry, type Version } from "../../domain/ports/ledger.js";
 import { openSqlite } from "../../sqlite/open-sqlite.js";
 import { CallHeads, HEADS_SCHEMA, NONE, OPENS, SETTLES } from "./call-heads.js";
+import { openSqliteLanes, type SqliteLanes } from "./sqlite-lanes.js";
 import { APPEND_STRIDE, MARKS, OUTCOMES } from "./sqlite-protocol.js";
 
 const SCHEMA_VERSION = 2;
@@ -83,6 +84,7 @@ export interface SqliteStore {
   page(from: Version): Page<TailedEntry>;
   openCallsAfter(callId: string): { readonly callIds: readonly string[]; readonly more: boolean };
   latest(): Version;
+  readonly lanes: SqliteLanes;
   close(): void;
 }
 
@@ -213,6 +215,7 @@ function statements(database: Database.Database): SqliteStore {
     },
     openCallsAfter: (callId) => heads.openAfter(callId),
     latest: () => latest.get() ?? 0,
+    lanes: openSqliteLanes(database),
     close: () => void database.close(),
   };
 }

@@ -21,9 +21,33 @@ function refusal(id: number, error: unknown): Answer {
   throw error;
 }
 
-function answerTo(store: SqliteStore, request: Exclude<Request, { op: "put_blob" | "close" }>): Answer {
+/** Requests that write, each inside the transaction of its group. */
+type Write = Extract<Request, { op: "put_blob" | "join_lane" | "leave_lane" }>;
+
+function isWrite(request: Request): request is Write {
+  return request.op === "put_blob" || request.op === "join_lane" || request.op === "leave_lane";
+}
+
+function write(store: SqliteStore, request: Write): Answer {
   const { id } = request;
   switch (request.op) {
+    case "put_blob":
+      return store.putBlob(request.name, request.text)
+        ? { id, kind: "done" }
+        : { id, kind: "refused", code: "blob_name_taken", message: `blob ${request.name} is stored already with another text` };
+    case "join_lane":
+      return { id, kind: "lane", member: store.lanes.join(request.lane, request.callId) };
+    case "leave_lane":
+      store.lanes.leave(request.lane, request);
+      return { id, kind: "done" };
+  }
+}
+
+function answerTo(store: SqliteStore, request: Exclude<Request, Write | { op: "close" }>): Answer {
+  const { id } = request;
+  switch (request.op) {
+    case "first_in_lane":
+      return { id, kind: "lane", member: store.lanes.first(request.lane) };
     case "read":
       return { id, kind: "entries", ...store.read(request.callId, request.from) };
     case "page":
@@ -47,20 +71,17 @@ function runGroup(store: SqliteStore, group: readonly Batch[], send: (message: W
   const appends: number[] = [];
   const answers: Answer[] = [];
   let closeId: number | undefined;
-  const puts = group.flatMap((batch) => batch.requests.filter((request) => request.op === "put_blob"));
-  if (puts.length > 0 || group.some((batch) => batch.appends.length > 0)) {
+  const writes = group.flatMap((batch) => batch.requests.filter(isWrite));
+  if (writes.length > 0 || group.some((batch) => batch.appends.length > 0)) {
     store.begin();
     for (const batch of group) store.appendAll(batch.appends, appends);
-    for (const { id, name, text } of puts) {
-      if (store.putBlob(name, text)) answers.push({ id, kind: "done" });
-      else answers.push({ id, kind: "refused", code: "blob_name_taken", message: `blob ${name} is stored already with another text` });
-    }
+    for (const request of writes) answers.push(write(store, request));
     store.commit();
   }
   for (const batch of group) {
     for (const request of batch.requests) {
       if (request.op === "close") closeId = request.id;
-      else if (request.op !== "put_blob") answers.push(answerTo(store, request));
+      else if (!isWrite(request)) answers.push(answerTo(store, request));
     }
   }
   send({ kind: "answers", appends, answers, latest: store.latest() });
