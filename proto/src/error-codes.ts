@@ -254,6 +254,13 @@ export const ERROR_CODES = {
     "Use a valid runner key.",
   ),
   binding_not_permitted: row("session_error", null, false, "The runner key is for another binding.", "Use a key of this binding."),
+  credential_not_permitted: row(
+    "session_error",
+    null,
+    false,
+    "The credential is for another application, binding or subject than the session.",
+    "Send a credential for what the session serves, or connect anew with this one.",
+  ),
   subject_token_required: row(
     "session_error",
     null,

@@ -156,8 +156,8 @@ describe("frame codec", () => {
   });
 
   it("gives a frame of an unknown kind as one without a kind, and skips unknown fields, in both encodings", () => {
-    // field 14, a message; then claim with field 99
-    expect(binary.decode(hex("7202080a"))).toEqual({ kind: "frame", bytes: 4, frame: { frame: undefined } });
+    // field 99, a message; then claim with field 99
+    expect(binary.decode(hex("9a0602080a"))).toEqual({ kind: "frame", bytes: 5, frame: { frame: undefined } });
     expect(binary.decode(hex("120508079a0600"))).toMatchObject({ frame: { frame: { $case: "claim", value: { slots: 7 } } } });
     expect(json.decode('{"brandNew":{"a":[1]}}')).toMatchObject({ kind: "frame", frame: { frame: undefined } });
     expect(json.decode('{"claim":{"slots":7,"brandNew":1}}')).toMatchObject({ frame: { frame: { $case: "claim", value: { slots: 7 } } } });

@@ -8,6 +8,7 @@
 
 import { pause } from "./core/clock.js";
 import type { Settlement } from "./core/context.js";
+import { CredentialKeeper, type CredentialUse } from "./core/credential-keeper.js";
 import { messageOf, RunnerRefusedError, RunnerStoppedError } from "./core/errors.js";
 import { GrantDesk } from "./core/grant-desk.js";
 import { createHandlerTable, declarationOf, type HandlerDeclaration } from "./core/handlers.js";
@@ -34,6 +35,13 @@ export interface Runner {
   stop(): Promise<void>;
   /** Sends the final outcome of a submitted call. Resolves when it is durable. @throws SubmissionError */
   settle(callId: string, settlement: Settlement): Promise<void>;
+  /**
+   * Hands a new credential to the broker while the session goes on: `token`, which takes the place of the option, or what the option
+   * `token` gives now. The broker asks by itself before one expires that says when; call this before you revoke a key.
+   * Resolves with "accepted", or with "next_session" when no session is up or its broker takes none in band: then keep the old
+   * one valid until the runner has connected anew. @throws CredentialError when it is refused; the session goes on
+   */
+  refreshCredential(token?: string): Promise<CredentialUse>;
   readonly state: RunnerState;
   /** Calls the listener with every new state; the answer takes it off. */
   onState(listener: StateListener): () => void;
@@ -55,6 +63,7 @@ class ServingRunner implements Runner {
   readonly handlers: readonly HandlerDeclaration[];
   readonly #state = createStateHolder({ kind: "connecting" });
   readonly #stopping = new AbortController();
+  readonly #credentials: CredentialKeeper;
   readonly #settling = new Set<string>();
   #started: Promise<void> | null = null;
   #runnerId: string;
@@ -72,6 +81,7 @@ class ServingRunner implements Runner {
     private readonly options: ResolvedOptions,
     private readonly table: ReturnType<typeof createHandlerTable>,
   ) {
+    this.#credentials = new CredentialKeeper({ source: options.credential, clock: options.clock, log: options.log });
     this.handlers = table.all.map(declarationOf);
     this.#runnerId = options.runnerId ?? "";
     this.closed = new Promise((resolve) => {
@@ -155,10 +165,10 @@ class ServingRunner implements Runner {
   }
 
   async #serve(gate: JournalGate, desk: GrantDesk): Promise<void> {
-    const { transport, credential, clock, random, log } = this.options;
+    const { transport, clock, random, log } = this.options;
     const end = await supervise({
       transport,
-      credential,
+      credential: () => this.#credentials.current(),
       clock,
       random,
       log,
@@ -180,6 +190,8 @@ class ServingRunner implements Runner {
             journalId: gate.journalId,
             instance: this.options.instance,
           },
+          credential: given,
+          credentials: this.#credentials,
           onWelcome: () => this.#welcomed(),
           onBrokerDrain: () => {
             this.#leaveWhenIdle = true;
@@ -291,6 +303,10 @@ class ServingRunner implements Runner {
     if (desk !== null && !this.#stopping.signal.aborted) await this.#grace(desk);
     this.#close("stopped");
     await this.closed;
+  }
+
+  refreshCredential(token?: string): Promise<CredentialUse> {
+    return this.#credentials.refresh(token);
   }
 
   async settle(callId: string, settlement: Settlement): Promise<void> {

@@ -127,13 +127,11 @@ describe("cancel (K)", () => {
 
   it("is ignored by a handler that is not cancellable, whose signal stays quiet (K2)", async () => {
     const end = deferred();
-    let aborted = false;
+    const reasons: unknown[] = [];
     const { session } = await serve({
       tools: [
         work(async (_args, ctx) => {
-          ctx.signal.addEventListener("abort", () => {
-            aborted = true;
-          });
+          ctx.signal.addEventListener("abort", () => reasons.push(ctx.signal.reason));
           await end.promise;
         }),
       ],
@@ -142,9 +140,10 @@ describe("cancel (K)", () => {
     await session.next("started");
     session.send(cancel(grant));
     expect((await session.next("cancelAnswer")).level).toBe(CancelLevel.IGNORED);
+    expect(reasons).toEqual([]);
     end.resolve();
     expect((await session.next("receipt")).outcome?.$case).toBe("succeeded");
-    expect(aborted).toBe(false);
+    expect(reasons).toMatchObject([{ code: "ended" }]);
   });
 
   it("of a call that ended is ignored and gets the receipt again", async () => {

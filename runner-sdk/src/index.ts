@@ -19,8 +19,10 @@ export {
   type ToolContext,
   unknown,
 } from "./core/context.js";
+export type { CredentialUse } from "./core/credential-keeper.js";
 export {
   ConnectError,
+  CredentialError,
   JournalError,
   NotJsonError,
   RunnerConfigError,

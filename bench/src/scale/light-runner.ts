@@ -171,6 +171,7 @@ export class LightRunner {
       handlers: tools.map((tool) => ({ tool, version: TOOL_VERSION, idempotent: true, cancellable: true, readOnly: false })),
       slots,
       held: this.held(),
+      renewsCredentials: false,
     };
   }
 

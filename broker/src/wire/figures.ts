@@ -24,6 +24,12 @@ export interface Figures {
   readonly ledgerAnswerMs: number;
   /** Settled calls stay in memory for this long, for those who wait for them. */
   readonly settledMemoryMs: number;
+  /** The open calls that name this broker are compared with its memory this often; less often when that takes long. */
+  readonly openCallCheckMs: number;
+  /** A runner is asked for a new credential this long before its present one expires. */
+  readonly credentialLeadMs: number;
+  /** A session whose credential expired takes nothing new for this long, then it is closed. */
+  readonly credentialGraceMs: number;
 }
 
 export const DEFAULT_FIGURES: Figures = {
@@ -39,4 +45,7 @@ export const DEFAULT_FIGURES: Figures = {
   confirmationMs: 600_000,
   ledgerAnswerMs: 5_000,
   settledMemoryMs: 10_000,
+  openCallCheckMs: 5_000,
+  credentialLeadMs: 60_000,
+  credentialGraceMs: 10_000,
 };

@@ -6,6 +6,7 @@ import type { Authenticator, RunnerPrincipal } from "../domain/ports/access.js";
 import type { BindingKind, CatalogOperations } from "../domain/ports/catalog.js";
 import type { RunnerConnection } from "./operations.js";
 import { handlerKey } from "./requirement.js";
+import { mayActFor } from "./session-credentials.js";
 
 export const PROTOCOL_VERSIONS: readonly number[] = [1];
 const RUNNER_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
@@ -68,7 +69,10 @@ export async function checkHello(
   if (bindingKind === undefined) {
     return refuse("binding_not_permitted", `binding ${hello.binding} is not registered: PUT /v1/bindings/${hello.binding} first`, 4403);
   }
-  if (bindingKind !== "backend" && !principal.mayNameSubject) {
+  if (bindingKind !== "backend" && principal.subject !== undefined && principal.subject !== hello.subject) {
+    return refuse("credential_not_permitted", "the credential is for another subject than the hello names", 4403);
+  }
+  if (bindingKind !== "backend" && !mayActFor(principal, hello.subject)) {
     return refuse(
       "subject_token_required",
       `binding ${hello.binding} is of kind ${bindingKind}: a runner key cannot prove a subject there`,

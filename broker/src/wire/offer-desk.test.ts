@@ -54,6 +54,8 @@ function stage(slots: number) {
     sight: 2,
     focused: false,
     draining: false,
+    expired: false,
+    congested: false,
     closed: false,
     pingNumber: 5,
     pongNumber: 4,

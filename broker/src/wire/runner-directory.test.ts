@@ -45,6 +45,8 @@ function directoryOf(count: number) {
       sight: 2,
       focused: false,
       draining: false,
+      expired: false,
+      congested: false,
       closed: index % 11 === 0,
       pingNumber: 0,
       pongNumber: 0,

@@ -6,7 +6,7 @@
  * is sent once, on the session and for the claim that it was made for, or never (G1); pings are spread over their interval,
  * whenever sessions begin.
  */
-import type { CloseCode, HeldGrant, RunnerFrame } from "@toolrunner/proto";
+import type { CloseCode, RunnerFrame } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -26,9 +26,12 @@ import type { RunnerChannel, RunnerConnection, RunnerSessions } from "./operatio
 import { PingRing, type PingSlot } from "./ping-ring.js";
 import { LOCAL_CLAIM } from "./placement.js";
 import { freeSlots, type Session, type SessionRef, sightOf } from "./session.js";
+import { SessionCredentials } from "./session-credentials.js";
+import { drainSessions } from "./session-drain.js";
 import type { FrameHandlers } from "./session-frames.js";
 import { SessionGrants } from "./session-grants.js";
 import { type Greeted, Greetings } from "./session-greeting.js";
+import { isCongested, isFull, noteSent } from "./session-pressure.js";
 import { decodeSessionRecord, runnerOfKey, sessionKey } from "./session-record.js";
 import type { SessionRegistry } from "./session-registry.js";
 import { SessionWork } from "./session-work.js";
@@ -65,11 +68,15 @@ export class LocalSessions implements RunnerSessions {
   private readonly memory = new GrantMemory();
   private readonly greetings: Greetings;
   private readonly pings: PingRing<Session>;
+  private readonly credentials: SessionCredentials;
   private readonly serving = new Map<RunnerChannel, Promise<void>>();
+  /** A session may be granted calls again. */
+  private readonly relieved = (session: Session): void => this.context.dispatcher().slotFreed(session, true);
 
   constructor(private readonly context: SessionsContext) {
     const { timers, clock, figures } = context;
     this.pings = new PingRing({ timers, clock, intervalMs: figures.pingIntervalMs }, (session) => this.ping(session));
+    this.credentials = new SessionCredentials({ ...context, renewed: this.relieved });
     this.greetings = new Greetings({
       brokerId: context.brokerId,
       log: context.log,
@@ -113,17 +120,8 @@ export class LocalSessions implements RunnerSessions {
   /** Runners are told to connect elsewhere; what they run is theirs to finish and to report there. */
   async stop(drainMs: number): Promise<void> {
     this.stopping = true;
-    const { clock, registry } = this.context;
-    for (const session of registry.all) {
-      session.draining = true;
-    }
-    const deadlineMs = Math.ceil(drainMs);
-    await inSteps(clock, registry.all, (session) => {
-      session.channel.send({ frame: { $case: "drain", value: { reason: "the broker is shutting down", deadlineMs } } });
-    });
-    if (drainMs > 0) {
-      await this.idle(drainMs);
-    }
+    const { clock, registry, timers } = this.context;
+    await drainSessions({ timers, clock, sessions: () => registry.all }, drainMs);
     // Also those that are still being greeted.
     await inSteps(clock, this.serving.keys(), (channel) => channel.close(4501, "the broker is shutting down"));
     await settledWithin(this.context.timers, Promise.all(this.serving.values()), CLOSE_MS);
@@ -158,6 +156,7 @@ export class LocalSessions implements RunnerSessions {
   /** Closes the sessions that a revoked key opened. */
   keyRevoked(keyId: string): void {
     this.greetings.keyRevoked(keyId);
+    this.credentials.keyRevoked(keyId);
     for (const session of [...this.context.registry.all]) {
       if (session.keyId === keyId) {
         session.channel.close(4401, "the runner key was revoked");
@@ -197,8 +196,20 @@ export class LocalSessions implements RunnerSessions {
       return fate === "sent" ? "gone" : "never_sent";
     }
     const claim = this.claimOf(session, grant);
-    if (session === undefined || claim?.session !== session || session.ref.sessionEpoch !== sessionEpoch || session.draining) {
+    if (
+      session === undefined ||
+      claim?.session !== session ||
+      session.ref.sessionEpoch !== sessionEpoch ||
+      session.draining ||
+      session.expired
+    ) {
       claim?.release();
+      this.memory.remember(grant.grantId, "refused");
+      return "never_sent";
+    }
+    if (isFull(session)) {
+      noteSent(session, this.relieved);
+      claim.release();
       this.memory.remember(grant.grantId, "refused");
       return "never_sent";
     }
@@ -207,6 +218,7 @@ export class LocalSessions implements RunnerSessions {
     session.grants.add({ callId, grantId, fence, driver, listedFromPing: session.pingNumber + 1 });
     claim.release();
     session.channel.send(grantFrame(grant, session, { leaseMs: figures.leaseMs, nowMs: clock.now(), pongNumber: claim.pongNumber }));
+    noteSent(session, this.relieved);
     return "sent";
   }
 
@@ -241,11 +253,14 @@ export class LocalSessions implements RunnerSessions {
           }
           session = this.sessionFrom(greeted, channel);
           slot = this.pings.add(session);
-          this.open(session, greeted.hello.held);
+          this.open(session, greeted);
           continue;
         }
         if (session.work.crowded) {
           await session.work.room();
+        }
+        if (isCongested(session)) {
+          await channel.drained();
         }
         if (session.closed) {
           // Superseded: what it still sends is sent again on the newer session.
@@ -282,6 +297,10 @@ export class LocalSessions implements RunnerSessions {
       session.channel.close(4400, "a second hello");
       return;
     }
+    if (frame.frame?.$case === "credential") {
+      this.credentials.take(session, frame.frame.value.credential);
+      return;
+    }
     const wasFull = freeSlots(session) <= 0;
     this.context.frames().handle(session, frame.frame);
     if (freeSlots(session) > 0) {
@@ -289,7 +308,7 @@ export class LocalSessions implements RunnerSessions {
     }
   }
 
-  private open(session: Session, held: readonly HeldGrant[]): void {
+  private open(session: Session, { hello, checked }: Greeted): void {
     const { figures, clock, log, registry } = this.context;
     this.supersede(registry.find(session.ref), session.ref.sessionEpoch);
     registry.add(session);
@@ -306,6 +325,7 @@ export class LocalSessions implements RunnerSessions {
           serverTimeUnixMs: clock.now(),
           limits: { frameBytes: FRAME_BYTES_MAX, resultBytes: RESULT_BYTES_MAX, progressBytes: PROGRESS_BYTES_MAX, slots: SLOTS_MAX },
           wantsToolDefinitions: this.context.definitions !== undefined,
+          renewsCredentials: true,
         },
       },
     });
@@ -318,7 +338,8 @@ export class LocalSessions implements RunnerSessions {
       handlers: session.handlers.size,
       slots: session.slots,
     });
-    this.context.frames().hello(session, held);
+    this.credentials.opened(session, checked.principal, hello.renewsCredentials);
+    this.context.frames().hello(session, hello.held);
     this.context.dispatcher().sessionAdded(session);
   }
 
@@ -341,6 +362,8 @@ export class LocalSessions implements RunnerSessions {
       sight: sightOf(state?.visibility),
       focused: state?.focused ?? false,
       draining: this.stopping,
+      expired: false,
+      congested: false,
       closed: false,
       pingNumber: 0,
       pongNumber: 0,
@@ -378,6 +401,7 @@ export class LocalSessions implements RunnerSessions {
     }
     session.closed = true;
     session.work.end();
+    this.credentials.ended(session);
     for (const grantId of session.grants.ids()) {
       this.memory.remember(grantId, "sent");
     }
@@ -401,22 +425,6 @@ export class LocalSessions implements RunnerSessions {
     }
     this.end(session);
     session.channel.close(4409, "a newer session of the same runner id took over");
-  }
-
-  private idle(withinMs: number): Promise<void> {
-    const { timers, clock, registry } = this.context;
-    const endsAt = clock.monotonic() + withinMs;
-    return new Promise((resolve) => {
-      const look = (): void => {
-        const busy = [...registry.all].some((session) => session.grants.size > 0);
-        if (!busy || clock.monotonic() >= endsAt) {
-          resolve();
-          return;
-        }
-        timers.after(50, look);
-      };
-      look();
-    });
   }
 }
 

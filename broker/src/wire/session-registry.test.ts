@@ -32,6 +32,8 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
     sight: 2,
     focused: false,
     draining: false,
+    expired: false,
+    congested: false,
     closed: false,
     pingNumber: 0,
     pongNumber: 0,

@@ -27,7 +27,8 @@ export interface Session {
   readonly bindingKind: BindingKind;
   /** The subject that calls must name; null on a backend. */
   readonly subject: string | null;
-  readonly keyId: string;
+  /** Of the credential that it has now. */
+  keyId: string;
   readonly journalId: string;
   readonly sdk: string;
   readonly connectedAtMs: number;
@@ -41,6 +42,10 @@ export interface Session {
   sight: Sight;
   focused: boolean;
   draining: boolean;
+  /** Its credential expired: it keeps its grants, and gets none. */
+  expired: boolean;
+  /** It reads more slowly than it is sent to, and gets no grants until it has read. */
+  congested: boolean;
   closed: boolean;
   /** Number of the newest ping that was sent. */
   pingNumber: number;
@@ -66,5 +71,10 @@ export function slotsInUse(session: Session): number {
 }
 
 export function freeSlots(session: Session): number {
-  return session.closed || session.draining ? 0 : session.slots - slotsInUse(session);
+  return mayTake(session) ? session.slots - slotsInUse(session) : 0;
+}
+
+/** Whether it is granted calls at all now. */
+export function mayTake(session: Session): boolean {
+  return !(session.closed || session.draining || session.expired || session.congested);
 }

@@ -2,7 +2,7 @@
 import { type BrokerFrame, createMemoryChannelPair, type Grant, Hello, type RunnerFrame, Succeeded } from "@toolrunner/proto";
 import { createSystemIds, systemClock } from "../app/system.js";
 import { createLocalBusHub, type LocalBusHub } from "../bus/local/local-bus.js";
-import type { AgentPrincipal } from "../domain/ports/access.js";
+import type { AgentPrincipal, Authenticator } from "../domain/ports/access.js";
 import { SCOPES } from "../domain/ports/access.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { CatalogOperations, ToolView } from "../domain/ports/catalog.js";
@@ -11,6 +11,7 @@ import type { Log, LogFields } from "../domain/ports/log.js";
 import type { Meter } from "../domain/ports/meter.js";
 import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
 import { DEFAULT_FIGURES, type Figures } from "./figures.js";
+import type { RunnerChannel } from "./operations.js";
 import { createWire, type Wire } from "./wire.js";
 
 export const AGENT: AgentPrincipal = { kind: "agent", keyId: "key_agent", application: "default", scopes: new Set(SCOPES) };
@@ -42,6 +43,8 @@ export interface BrokerParts {
   readonly bus?: ((bus: Bus) => Bus) | undefined;
   readonly catalog?: Partial<CatalogOperations> | undefined;
   readonly meter?: Meter | undefined;
+  /** Who the credentials of runners stand for; default: each for the same key of any binding. */
+  readonly runner?: Authenticator["runner"] | undefined;
 }
 
 export interface TestBroker {
@@ -88,7 +91,8 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
     catalog: { ...oneToolCatalog, ...parts.catalog },
     authenticator: {
       agent: async () => AGENT,
-      runner: async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true }),
+      runner:
+        parts.runner ?? (async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true })),
     },
     development: false,
     index: undefined,
@@ -177,10 +181,19 @@ export async function connectRunner(
     readonly held?: Hello["held"];
     readonly silent?: boolean;
     readonly subject?: string;
+    readonly credential?: string;
+    /** Understands requests for a newer credential. */
+    readonly renews?: boolean;
+    /** The broker's end as the session gets it. */
+    readonly wrap?: (channel: RunnerChannel) => RunnerChannel;
   } = {},
 ): Promise<ScriptedRunner> {
   const pair = createMemoryChannelPair();
-  void wire.sessions.serve(pair.broker, { principal: undefined, origin: undefined, remoteAddress: "memory" });
+  void wire.sessions.serve(options.wrap?.(pair.broker) ?? pair.broker, {
+    principal: undefined,
+    origin: undefined,
+    remoteAddress: "memory",
+  });
   const channel = pair.runner;
   const grants: Grant[] = [];
   const frames: string[] = [];
@@ -200,7 +213,8 @@ export async function connectRunner(
         runnerId: options.runnerId ?? "runner_1",
         binding: "shop",
         subject: options.subject ?? "",
-        credential: "key",
+        credential: options.credential ?? "key",
+        renewsCredentials: options.renews ?? false,
         journalId: options.journalId ?? "journal_1",
         slots: options.slots ?? 4,
         held: options.held ?? [],

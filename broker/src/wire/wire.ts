@@ -19,6 +19,7 @@ import { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
+import { ForgottenCalls } from "./forgotten-calls.js";
 import { LaneDesk } from "./lane-desk.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
@@ -181,6 +182,7 @@ export function createWire(options: WireOptions): Wire {
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
   const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
+  const forgotten = new ForgottenCalls({ ledger, router, table, membership, ledgerWatch, clock, timers, figures, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
     driver,
@@ -207,7 +209,7 @@ export function createWire(options: WireOptions): Wire {
   let giveUpStart: (error: Error) => void = () => undefined;
 
   async function start(): Promise<void> {
-    const parts = [membership, desk, lanes, dispatcher, router, directory, sessions, takeOver];
+    const parts = [membership, desk, lanes, dispatcher, router, directory, sessions, takeOver, forgotten];
     ledgerWatch.start();
     ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
     for (const part of parts) {
@@ -229,7 +231,7 @@ export function createWire(options: WireOptions): Wire {
   async function shutDown(drainMs: number): Promise<void> {
     beginDrain();
     await sessions.stop(drainMs);
-    await settledWithin(timers, takeOver.stop(), TAKE_OVER_MS);
+    await settledWithin(timers, Promise.all([takeOver.stop(), forgotten.stop()]), TAKE_OVER_MS);
     await membership.stop();
     router.stop();
     directory.stop();

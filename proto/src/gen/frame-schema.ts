@@ -17,6 +17,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"drain","json":"drain","proto":"drain","oneof":"frame","kind":"message","type":"Drain"},
     {"name":"toolDefinitions","json":"toolDefinitions","proto":"tool_definitions","oneof":"frame","kind":"message","type":"ToolDefinitions"},
     {"name":"instanceState","json":"instanceState","proto":"instance_state","oneof":"frame","kind":"message","type":"InstanceState"},
+    {"name":"credential","json":"credential","proto":"credential","oneof":"frame","kind":"message","type":"Credential"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
   Hello: [
@@ -32,6 +33,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"handlers","json":"handlers","proto":"handlers","repeated":true,"kind":"message","type":"HandlerDeclaration"},
     {"name":"slots","json":"slots","proto":"slots","kind":"uint32"},
     {"name":"held","json":"held","proto":"held","repeated":true,"kind":"message","type":"HeldGrant"},
+    {"name":"renewsCredentials","json":"renewsCredentials","proto":"renews_credentials","kind":"bool"},
   ],
   InstanceState: [
     {"name":"visibility","json":"visibility","proto":"visibility","kind":"enum","names":{"VISIBILITY_UNSPECIFIED":0,"VISIBILITY_VISIBLE":1,"VISIBILITY_HIDDEN":2,"VISIBILITY_UNKNOWN":3}},
@@ -147,6 +149,9 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"confirmation","json":"confirmation","proto":"confirmation","kind":"string"},
     {"name":"scopes","json":"scopes","proto":"scopes","repeated":true,"kind":"string"},
   ],
+  Credential: [
+    {"name":"credential","json":"credential","proto":"credential","kind":"string"},
+  ],
   ProtocolFault: [
     {"name":"code","json":"code","proto":"code","kind":"string"},
     {"name":"message","json":"message","proto":"message","kind":"string"},
@@ -161,6 +166,8 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"receiptAck","json":"receiptAck","proto":"receipt_ack","oneof":"frame","kind":"message","type":"ReceiptAck"},
     {"name":"ping","json":"ping","proto":"ping","oneof":"frame","kind":"message","type":"Ping"},
     {"name":"drain","json":"drain","proto":"drain","oneof":"frame","kind":"message","type":"Drain"},
+    {"name":"credentialRequest","json":"credentialRequest","proto":"credential_request","oneof":"frame","kind":"message","type":"CredentialRequest"},
+    {"name":"credentialAccepted","json":"credentialAccepted","proto":"credential_accepted","oneof":"frame","kind":"message","type":"CredentialAccepted"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
   Welcome: [
@@ -172,6 +179,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"serverTimeUnixMs","json":"serverTimeUnixMs","proto":"server_time_unix_ms","kind":"int64"},
     {"name":"limits","json":"limits","proto":"limits","kind":"message","type":"SessionLimits"},
     {"name":"wantsToolDefinitions","json":"wantsToolDefinitions","proto":"wants_tool_definitions","kind":"bool"},
+    {"name":"renewsCredentials","json":"renewsCredentials","proto":"renews_credentials","kind":"bool"},
   ],
   SessionLimits: [
     {"name":"frameBytes","json":"frameBytes","proto":"frame_bytes","kind":"uint32"},
@@ -229,5 +237,11 @@ export const FRAME_SCHEMAS: MessageSchemas = {
   Ping: [
     {"name":"number","json":"number","proto":"number","kind":"uint32"},
     {"name":"acknowledged","json":"acknowledged","proto":"acknowledged","kind":"uint32"},
+  ],
+  CredentialRequest: [
+    {"name":"expiresInMs","json":"expiresInMs","proto":"expires_in_ms","kind":"uint32"},
+  ],
+  CredentialAccepted: [
+    {"name":"expiresInMs","json":"expiresInMs","proto":"expires_in_ms","kind":"uint32"},
   ],
 };

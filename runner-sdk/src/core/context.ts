@@ -2,7 +2,7 @@
 import type { ToolError } from "./errors.js";
 
 /** Why `ctx.signal` aborted: `ctx.signal.reason` is an {@link AbortReason} error with this as its `code`. */
-export type AbortCode = "cancelled" | "lease_lost" | "deadline" | "revoked" | "draining";
+export type AbortCode = "cancelled" | "lease_lost" | "deadline" | "revoked" | "draining" | "ended";
 
 /** The reason of an aborted `ctx.signal`. Its name is `AbortError`, as platform functions that take the signal expect. */
 export class AbortReason extends Error {
@@ -26,6 +26,8 @@ export interface GrantFacts {
   readonly traceparent: string;
   /** Signed form of the grant for a product's backend, "" where the broker signs none. */
   readonly token: string;
+  /** Names the journal of the runner that holds the grant. */
+  readonly journalId: string;
 }
 
 /** What is known about a call before its handler runs. */
@@ -46,7 +48,7 @@ export interface CallContext {
   readonly scopes: readonly string[];
   /** When the call is timed out, by this machine's wall clock. */
   readonly deadline: Date;
-  /** Aborts when there is no point in going on; see {@link AbortCode}. */
+  /** Aborts when there is no point in going on, and with `ended` once the handler has returned anything but a submission; see {@link AbortCode}. */
   readonly signal: AbortSignal;
 }
 

@@ -33,6 +33,18 @@ export class RunnerRefusedError extends Error {
   }
 }
 
+/** A new credential was not taken; the session goes on with the one it has. */
+export class CredentialError extends Error {
+  override readonly name = "CredentialError";
+  constructor(
+    /** From the error table where the broker refused it, such as `credential_invalid`; else `credential_unanswered`. */
+    readonly code: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
 /** The runner was stopped before what was asked could be done. */
 export class RunnerStoppedError extends Error {
   override readonly name = "RunnerStoppedError";

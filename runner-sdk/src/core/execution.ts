@@ -109,9 +109,8 @@ export class Execution {
   /** Aborts the handler's signal; the first reason stays. What comes of the handler is still journaled and sent. */
   abort(code: AbortCode, message: string): void {
     if (this.#abortReason !== null || this.#ended) return;
-    this.#abortReason = new AbortReason(code, message);
     this.host.log.debug("handler_aborted", { ...this.#name, reason: code });
-    this.#controller?.abort(this.#abortReason);
+    this.#abortWith(new AbortReason(code, message));
   }
 
   /** Keeps it from starting, without a word to the broker; true when it had not started. The caller reports. */
@@ -133,6 +132,11 @@ export class Execution {
     this.host.link()?.send(cancelAnswerFrame(this.grant, "delivered"));
     this.#cancelDelivered = true;
     this.abort("cancelled", reason === "" ? "the call was cancelled" : reason);
+  }
+
+  #abortWith(reason: AbortReason): void {
+    this.#abortReason ??= reason;
+    this.#controller?.abort(this.#abortReason);
   }
 
   /** What is left until the call's deadline, in ms. */
@@ -181,6 +185,8 @@ export class Execution {
     host.link()?.send(startedFrame(grant, startedAt));
     const outcome = await this.#handle(beginsAt);
     this.phase = "finishing";
+    // What the handler left behind goes with it; a submission's work goes on.
+    if (outcome.kind !== "submitted") this.#abortWith(new AbortReason("ended", "the handler has ended"));
     await this.#finish(outcome, startedAt);
   }
 
@@ -302,6 +308,7 @@ export class Execution {
         session: grant.session,
         traceparent: grant.traceparent,
         token: grant.token,
+        journalId: this.host.journal.journalId,
       },
       subject: grant.subject,
       agent: grant.agent,

@@ -95,6 +95,8 @@ export interface Welcome {
   readonly leaseMs: number;
   readonly limits: SessionLimits;
   readonly wantsToolDefinitions: boolean;
+  /** It takes a newer credential in band. */
+  readonly renewsCredentials: boolean;
 }
 
 /** A frame from the broker. */
@@ -113,6 +115,8 @@ export type BrokerMessage =
   | { readonly kind: "receipt_ack"; readonly callId: string; readonly grantId: string; readonly disposition: ReceiptDisposition }
   | { readonly kind: "ping"; readonly number: number; readonly acknowledged: number }
   | { readonly kind: "drain"; readonly reason: string; readonly deadlineMs: number }
+  | { readonly kind: "credential_request"; readonly expiresInMs: number }
+  | { readonly kind: "credential_accepted"; readonly expiresInMs: number }
   | { readonly kind: "protocol_fault"; readonly code: string; readonly message: string; readonly callId: string }
   | { readonly kind: "unknown" };
 

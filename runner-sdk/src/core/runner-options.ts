@@ -17,7 +17,7 @@ export interface RunnerOptions {
   /** Id of the binding that this runner serves. */
   readonly binding: string;
   readonly tools: readonly Tool[];
-  /** Runner key, or a function that gives one: asked before each attempt, so that a renewed key is used. "" by default. */
+  /** Runner key, or a function that gives one: asked before each attempt, and when the broker wants a newer one before the present one expires. "" by default. */
   readonly token?: string | (() => string | Promise<string>);
   /** The end user on whose behalf this runner acts; none on a backend. */
   readonly subject?: string;

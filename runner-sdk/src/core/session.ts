@@ -8,6 +8,7 @@
  */
 import { type ChannelClose, type CloseCode, FrameTooLargeError } from "@toolrunner/proto";
 import { type Clock, elapsedMs, type Instant, instant } from "./clock.js";
+import type { CredentialKeeper } from "./credential-keeper.js";
 import { messageOf } from "./errors.js";
 import type { GrantDesk } from "./grant-desk.js";
 import type { HandlerTable } from "./handlers.js";
@@ -17,6 +18,7 @@ import type { BrokerMessage, GrantMessage, InstanceFacts, Welcome } from "./mess
 import type { SessionLink } from "./session-link.js";
 import {
   claimFrame,
+  credentialFrame,
   drainFrame,
   helloFrame,
   instanceStateFrame,
@@ -67,6 +69,9 @@ export interface SessionOptions {
     readonly journalId: string;
     readonly instance: () => InstanceFacts;
   };
+  /** The credential that the session is made with. */
+  readonly credential: string;
+  readonly credentials: CredentialKeeper;
   readonly onWelcome: (welcome: Welcome) => void;
   /** The broker drains: it wants its runners to go elsewhere. */
   readonly onBrokerDrain: (deadlineMs: number) => void;
@@ -85,7 +90,7 @@ export interface Session {
 }
 
 /** What only a welcomed session takes. */
-type SessionMessage = GrantMessage | Extract<BrokerMessage, { kind: "ping" | "drain" }>;
+type SessionMessage = GrantMessage | Extract<BrokerMessage, { kind: "ping" | "drain" | "credential_request" | "credential_accepted" }>;
 
 /** Starts a session over a fresh channel. */
 export function startSession(options: SessionOptions): Session {
@@ -172,6 +177,7 @@ class RunningSession implements SessionLink {
     } finally {
       this.#timer?.cancel();
       this.open = false;
+      if (this.#welcome !== null) this.options.credentials.detach();
       desk.detach();
     }
     const close = await channel.closed;
@@ -188,6 +194,7 @@ class RunningSession implements SessionLink {
         this.#refusal = message;
         return this.#setTimer(REFUSAL_CLOSE_MS, () => channel.close(1000, "refused"));
       case "protocol_fault":
+        if (this.options.credentials.refused(message.code, message.message)) return;
         return log.warn("protocol_fault", { code: message.code, message: message.message, call_id: message.callId });
       case "unknown":
         log.warn("frame_unknown");
@@ -198,6 +205,8 @@ class RunningSession implements SessionLink {
       case "cancel":
       case "revoke":
       case "receipt_ack":
+      case "credential_request":
+      case "credential_accepted":
         if (this.#welcome !== null) return this.#takeWelcomed(message);
         return void this.send(protocolFaultFrame("frame_invalid", `a ${message.kind} before the welcome`));
     }
@@ -215,6 +224,10 @@ class RunningSession implements SessionLink {
       case "drain":
         log.info("broker_drains", { reason: message.reason });
         return this.options.onBrokerDrain(message.deadlineMs);
+      case "credential_request":
+        return void this.options.credentials.requested(message.expiresInMs);
+      case "credential_accepted":
+        return this.options.credentials.accepted();
       case "grant":
       case "cancel":
       case "revoke":
@@ -237,6 +250,8 @@ class RunningSession implements SessionLink {
     this.#timer?.cancel();
     this.#timer = null;
     if (welcome.pingIntervalMs > 0) this.#watchSilence(Math.max(1_000, welcome.pingIntervalMs * SILENT_INTERVALS));
+    const link = { renews: welcome.renewsCredentials, send: (credential: string) => void this.send(credentialFrame(credential)) };
+    this.options.credentials.attach(link, this.options.credential);
     desk.attach(this, held);
     this.tellInstance();
     this.options.onWelcome(welcome);

@@ -91,6 +91,7 @@ export function helloFrame(hello: {
         instanceState: instanceState(instance),
         handlers: handlers.map(declarationOf),
         held: held.map(heldGrant),
+        renewsCredentials: true,
       },
     },
   };
@@ -181,6 +182,8 @@ export const drainFrame = (reason: string, deadlineMs: number): OutboundFrame =>
   frame: { $case: "drain", value: { reason, deadlineMs } },
 });
 
+export const credentialFrame = (credential: string): OutboundFrame => ({ frame: { $case: "credential", value: { credential } } });
+
 export const protocolFaultFrame = (code: string, message: string, callId = ""): OutboundFrame => ({
   frame: { $case: "protocolFault", value: { code, message, callId } },
 });
@@ -211,6 +214,10 @@ export function readFrame({ frame }: InboundFrame): BrokerMessage {
       return { kind: "ping", ...frame.value };
     case "drain":
       return { kind: "drain", ...frame.value };
+    case "credentialRequest":
+      return { kind: "credential_request", ...frame.value };
+    case "credentialAccepted":
+      return { kind: "credential_accepted", ...frame.value };
     case "protocolFault":
       return { kind: "protocol_fault", ...frame.value };
     default:

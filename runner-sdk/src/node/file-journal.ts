@@ -16,6 +16,7 @@ import type { Journal, JournalRecord, OpenJournal } from "../core/journal.js";
 import { JournalPicture } from "../core/journal-picture.js";
 import { decodeFile, encodeBatch, encodeHeader, type StoredRecord } from "./journal-codec.js";
 import { type JournalLock, takeJournalLock } from "./journal-lock.js";
+import { endMarked, JOURNAL_MARK } from "./processes.js";
 
 /** The file is rewritten when it is this much longer than twice what the last rewriting left. */
 const SLACK_BYTES = 4 * 1_048_576;
@@ -61,7 +62,10 @@ export function fileJournalOn(files: JournalFiles, path: string): Journal {
       try {
         await mkdir(dirname(absolute), { recursive: true, mode: 0o700 });
         lock = await takeJournalLock(absolute);
-        return await FileJournal.open(files, absolute, lock, clock);
+        const journal = await FileJournal.open(files, absolute, lock, clock);
+        // What a killed runner's calls left running goes first: nobody can say what came of them while they still act (K4).
+        await endMarked({ name: JOURNAL_MARK, value: journal.journalId });
+        return journal;
       } catch (error) {
         await lock?.release();
         if (error instanceof JournalError) throw error;

@@ -162,6 +162,7 @@ function createFakeSession(channel: BrokerChannel, credential: string, epoch: nu
           serverTimeUnixMs: Date.now(),
           limits,
           wantsToolDefinitions: false,
+          renewsCredentials: true,
           ...overrides,
         },
       });

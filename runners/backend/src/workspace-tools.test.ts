@@ -3,9 +3,9 @@ import { once } from "node:events";
 import { existsSync, readdirSync } from "node:fs";
 import path from "node:path";
 import { createRunner, type Tool } from "@toolrunner/runner-sdk";
+import { GRANT_MARK, markedProcesses, processStat } from "@toolrunner/runner-sdk/node";
 import { createFakeBroker, type FakeSession } from "@toolrunner/runner-sdk/testing";
 import { afterEach, describe, expect, it } from "vitest";
-import { CALL_MARK, markedProcesses, processStat } from "./shell/processes.js";
 import { until, useFolders, writeTree } from "./testing/temp-folders.js";
 import { createWorkspace, type Workspace, workspaceTools } from "./workspace-tools.js";
 
@@ -141,7 +141,7 @@ describe("the workspace tools, served by a runner (W1)", () => {
   it("kill a command's processes when its call is cancelled (K4)", async () => {
     const { session } = await serve();
     const grant = session.grant({ tool: "bash", argumentsJson: JSON.stringify({ command: "setsid sleep 1000 & sleep 1001" }) });
-    const mark = { name: CALL_MARK, value: grant.callId };
+    const mark = { name: GRANT_MARK, value: grant.grantId };
     await until(() => markedProcesses(mark).length >= 3, "the start of the command");
     session.send({ $case: "cancel", value: { callId: grant.callId, grantId: grant.grantId, fence: grant.fence, reason: "asked for" } });
     expect((await session.next("receipt", 10_000)).outcome).toMatchObject({ $case: "cancelled" });
@@ -151,7 +151,7 @@ describe("the workspace tools, served by a runner (W1)", () => {
   it("end with their workspace: what runs is killed, and no command starts any more", async () => {
     const { session, workspace } = await serve();
     const grant = session.grant({ tool: "bash", argumentsJson: JSON.stringify({ command: "sleep 1000" }) });
-    const mark = { name: CALL_MARK, value: grant.callId };
+    const mark = { name: GRANT_MARK, value: grant.grantId };
     await until(() => markedProcesses(mark).length > 0, "the start of the command");
     workspace.close();
     const receipt = await session.next("receipt", 10_000);

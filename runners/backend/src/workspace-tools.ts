@@ -185,7 +185,7 @@ export function createWorkspace(options: WorkspaceOptions): Workspace {
         answering("workdir", args, (values) =>
           shells.run({
             conversation: conversationOf(ctx.grant.session, ctx.subject),
-            callId: ctx.callId,
+            grantId: ctx.grant.grantId,
             command: values.string("command"),
             timeoutMs: values.integer("timeout_ms", 1, MAX_TIMEOUT_MS) ?? DEFAULT_TIMEOUT_MS,
             workdir: values.path("workdir"),

@@ -41,7 +41,7 @@ function greet(channel: FrameChannel<RunnerFrame, BrokerFrame>, said: Said): voi
         limits,
       };
       channel.send({
-        frame: { $case: "welcome", value: { ...welcome, serverTimeUnixMs: 0, wantsToolDefinitions: false } },
+        frame: { $case: "welcome", value: { ...welcome, serverTimeUnixMs: 0, wantsToolDefinitions: false, renewsCredentials: false } },
       });
     }
     said.closed.push(await channel.closed);

@@ -58,5 +58,6 @@ export const REQUIREMENTS: readonly Requirement[] = [
   files("I9", "After a process died its open calls are driven within 10 s.", "brokers"),
   files("D5", "Metrics for Prometheus behind diagnostics:read, each fact counted once over all brokers.", "metrics"),
   files("R5", "Each tab has a runner id of its own; the one in front is called, and another takes over when it closes.", "browser"),
+  files("K4", "Child processes die with their call, those of a killed runner when it starts again.", "reliability"),
   files("R2", "A journal file protects a finished result across a kill.", "brokers"),
 ];

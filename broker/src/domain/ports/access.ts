@@ -17,6 +17,10 @@ export interface RunnerPrincipal {
   readonly binding: string;
   /** Only under `dev` may a runner key name the subject it acts for. */
   readonly mayNameSubject: boolean;
+  /** The one subject that it may act for, where the credential proves one; default: it proves none. */
+  readonly subject?: string | undefined;
+  /** Wall clock, Unix milliseconds; default: it does not expire by itself. */
+  readonly expiresAtMs?: number | undefined;
 }
 
 /** Checks credentials. Constant-time comparison against stored hashes. */

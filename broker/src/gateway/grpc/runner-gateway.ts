@@ -15,6 +15,7 @@ import type { RunnerSessions } from "../../wire/operations.js";
 import { describeUnexpected, type Fault, faultFrom } from "../shared/fault.js";
 import { createLiveSessions } from "../shared/live-sessions.js";
 import { authenticateRunner } from "../shared/runner-credential.js";
+import { RUNNER_CHANNEL_LIMITS } from "../shared/runner-limits.js";
 
 type SessionStream = ServerDuplexStream<Uint8Array, Uint8Array>;
 
@@ -47,7 +48,7 @@ export function createRunnerGateway(options: RunnerGatewayOptions): RunnerGatewa
   async function open(stream: SessionStream): Promise<void> {
     const principal = await authenticateRunner(authenticator, authorizationOf(stream.metadata));
     if (stream.cancelled) return;
-    const channel = createGrpcStreamChannel(stream, { ...options.limits, side: "broker" });
+    const channel = createGrpcStreamChannel(stream, { ...RUNNER_CHANNEL_LIMITS, ...options.limits, side: "broker" });
     live.serve(channel, { principal, origin: undefined, remoteAddress: addressOf(stream.getPeer()) });
   }
 

@@ -24,6 +24,7 @@ import { describeUnexpected, faultFrom } from "../shared/fault.js";
 import { createLiveSessions } from "../shared/live-sessions.js";
 import { createRequestIds } from "../shared/request-ids.js";
 import { authenticateRunner } from "../shared/runner-credential.js";
+import { RUNNER_CHANNEL_LIMITS } from "../shared/runner-limits.js";
 import { refuseUpgrade } from "./refuse-upgrade.js";
 import { answerPings, RunnerWebSocket } from "./runner-web-socket.js";
 import { createTurnQueue } from "./turn-queue.js";
@@ -106,6 +107,7 @@ export function createWebSocketGateway(options: WebSocketGatewayOptions): WebSoc
         answerPings(webSocket);
         webSocket.batchOn(socket);
         const channel = createWebSocketChannel(webSocket, {
+          ...RUNNER_CHANNEL_LIMITS,
           ...options.limits,
           side: "broker",
           encoding: encodingOfSubprotocol(webSocket.protocol) ?? "binary",

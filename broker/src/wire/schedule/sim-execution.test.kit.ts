@@ -66,6 +66,7 @@ export function helloOf(options: SimRunnerOptions, held: readonly HeldGrant[]): 
       instanceState: undefined,
       slots: options.slots,
       held: [...held],
+      renewsCredentials: false,
       handlers: options.tools.map(({ tool, idempotent }) => ({ tool, version: "1", idempotent, cancellable: true, readOnly: false })),
     },
   };

@@ -10,8 +10,8 @@ import { Socket } from "node:net";
 import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
+import { endFamily, type Mark, type ProcessFamily } from "@toolrunner/runner-sdk/node";
 import type { OutputCollector } from "./output.js";
-import { endFamily, type Mark, type ProcessFamily } from "./processes.js";
 
 /** Exit code of a command that ran out of time. */
 export const TIMED_OUT_EXIT_CODE = 124;

@@ -1,10 +1,10 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
+import { GRANT_MARK, markedProcesses } from "@toolrunner/runner-sdk/node";
 import { describe, expect, it, vi } from "vitest";
 import { isAlive, usePools } from "../testing/shell-pools.js";
 import { until } from "../testing/temp-folders.js";
-import { CALL_MARK, markedProcesses } from "./processes.js";
 
 const makePool = usePools();
 
@@ -22,7 +22,7 @@ describe("bash: time-out and cancel (W6, K4)", () => {
 
   it("ends with exit code 124 and what was printed, and leaves no process", async () => {
     const { run } = makePool();
-    const result = await run(family, { timeoutMs: 1_000, callId: "call_timeout" });
+    const result = await run(family, { timeoutMs: 1_000, grantId: "call_timeout" });
     expect(result).toMatchObject({ exit_code: 124, timed_out: true, process_id: null });
     expect(result.notes).toContainEqual(expect.stringContaining("longer than 1000 ms"));
     const pids = result.output
@@ -31,7 +31,7 @@ describe("bash: time-out and cancel (W6, K4)", () => {
       .map(Number);
     expect(pids.length).toBe(6);
     expect(pids.filter(isAlive)).toEqual([]);
-    expect(markedProcesses({ name: CALL_MARK, value: "call_timeout" })).toEqual([]);
+    expect(markedProcesses({ name: GRANT_MARK, value: "call_timeout" })).toEqual([]);
     expect(result.duration_ms).toBeLessThan(8_000);
     expect((await run("echo fine")).output).toBe("fine\n");
   });
@@ -40,7 +40,7 @@ describe("bash: time-out and cancel (W6, K4)", () => {
     const { run, rootFolder } = makePool();
     const controller = new AbortController();
     const pidFile = path.join(rootFolder, "pids");
-    const running = run(`(${family}) > pids`, { signal: controller.signal, callId: "call_cancel" });
+    const running = run(`(${family}) > pids`, { signal: controller.signal, grantId: "call_cancel" });
     const ended = expect(running).rejects.toThrow("cancelled by a test");
     await until(() => existsSync(pidFile) && readFileSync(pidFile, "utf8").includes("ready"), "the start of the processes");
     controller.abort(new Error("cancelled by a test"));
@@ -51,7 +51,7 @@ describe("bash: time-out and cancel (W6, K4)", () => {
       .map(Number);
     expect(pids.length).toBe(6);
     expect(pids.filter(isAlive)).toEqual([]);
-    expect(markedProcesses({ name: CALL_MARK, value: "call_cancel" })).toEqual([]);
+    expect(markedProcesses({ name: GRANT_MARK, value: "call_cancel" })).toEqual([]);
   });
 
   it("lets a command clean up on SIGTERM, and shows what it printed then", async () => {

@@ -1,9 +1,9 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, realpathSync } from "node:fs";
 import path from "node:path";
+import { GRANT_MARK } from "@toolrunner/runner-sdk/node";
 import { describe, expect, it } from "vitest";
 import { useFolders, writeTree } from "../testing/temp-folders.js";
-import { CALL_MARK } from "./processes.js";
 import { parseShellState, shellScript } from "./script.js";
 
 const makeFolder = useFolders();
@@ -13,7 +13,7 @@ describe("bash: sh in its place (W6)", () => {
     skip(!existsSync("/bin/dash"), "dash is not installed");
     const folder = makeFolder();
     mkdirSync(path.join(folder, "d"));
-    const options = { stateFile: path.join(folder, "state"), endMark: "end", marks: { [CALL_MARK]: "call_sh" } };
+    const options = { stateFile: path.join(folder, "state"), endMark: "end", marks: { [GRANT_MARK]: "call_sh" } };
     const first = shellScript({ ...options, exportsFile: undefined });
     execFileSync("/bin/dash", ["-c", first, "sh", 'cd d; export A="it\'s\ntwo"; exit 0'], { cwd: folder });
     const state = parseShellState(readFileSync(options.stateFile), "end");

@@ -67,11 +67,11 @@ describe("bash: what a result holds (W6)", () => {
       TOOLRUNNER_KEY: "secret",
       BASH_ENV: "/nope",
     });
-    const lines = (await run("env; export X=1", { callId: "call_marked" })).output
+    const lines = (await run("env; export X=1", { grantId: "call_marked" })).output
       .split("\n")
       .filter((line) => line.startsWith("TOOLRUNNER_"));
-    expect(lines.sort()).toEqual(["TOOLRUNNER_CALL_ID=call_marked", `TOOLRUNNER_WORKSPACE_MARK=${state.mark.value}`]);
-    expect((await run("env", { callId: "call_next" })).output).toContain("TOOLRUNNER_CALL_ID=call_next\n");
+    expect(lines.sort()).toEqual(["TOOLRUNNER_GRANT_ID=call_marked", `TOOLRUNNER_WORKSPACE_MARK=${state.mark.value}`]);
+    expect((await run("env", { grantId: "call_next" })).output).toContain("TOOLRUNNER_GRANT_ID=call_next\n");
   });
 
   it("refuses neither command nor restart, a NUL, and a command longer than the system takes", async () => {

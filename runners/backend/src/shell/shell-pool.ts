@@ -8,16 +8,17 @@
 import { randomBytes } from "node:crypto";
 import { mkdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import path from "node:path";
+import { GRANT_MARK, processStat } from "@toolrunner/runner-sdk/node";
 import { shortenedTo, showPath } from "../json-budget.js";
 import { systemErrorCode, WorkspaceFault } from "../workspace-fault.js";
 import type { WorkspaceRoot } from "../workspace-root.js";
 import { type CommandEnd, runCommand } from "./command.js";
 import { LogStore } from "./log-store.js";
 import { OutputCollector } from "./output.js";
-import { CALL_MARK, processStat, WORKSPACE_MARK } from "./processes.js";
 import { EXPORTS_BYTES, endsInBackground, parseShellState, type ShellState, shellScript } from "./script.js";
 import { findShell, type Shell } from "./shell.js";
 import type { StateFolder } from "./state-folder.js";
+import { WORKSPACE_MARK } from "./state-folder.js";
 
 /** Time-out of a command that names none. */
 export const DEFAULT_TIMEOUT_MS = 120_000;
@@ -54,7 +55,7 @@ export interface BashResult {
 export interface BashRequest {
   /** Whose shell it is. */
   readonly conversation: string;
-  readonly callId: string;
+  readonly grantId: string;
   readonly command: string | undefined;
   readonly timeoutMs: number;
   readonly workdir: string | undefined;
@@ -174,7 +175,7 @@ export class ShellPool {
     const scratch = path.join(folder.path, `shell-${randomBytes(8).toString("hex")}`);
     const endMark = randomBytes(16).toString("hex");
     const stateFile = path.join(scratch, "state");
-    const marks = { [CALL_MARK]: request.callId, [WORKSPACE_MARK]: folder.mark.value };
+    const marks = { [GRANT_MARK]: request.grantId, [WORKSPACE_MARK]: folder.mark.value };
     const output = new OutputCollector(this.#logStore(), request.conversation);
     const progress = this.#reportProgress(output, request.onProgress);
     const started = performance.now();
@@ -189,7 +190,7 @@ export class ShellPool {
           args: [...shell.flags, "-c", script, shell.name, command],
           directory,
           environment: { ...(session.exports === undefined ? this.#firstEnvironment() : {}), ...marks, PWD: directory },
-          mark: { name: CALL_MARK, value: request.callId },
+          mark: { name: GRANT_MARK, value: request.grantId },
         },
         output,
         request.timeoutMs,

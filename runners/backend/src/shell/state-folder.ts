@@ -10,7 +10,10 @@ import { randomBytes } from "node:crypto";
 import { chmodSync, lstatSync, mkdirSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { killMarkedNow, type Mark, processStat, WORKSPACE_MARK } from "./processes.js";
+import { killMarkedNow, type Mark, processStat } from "@toolrunner/runner-sdk/node";
+
+/** Environment variable that holds the name of the runner's state folder: the same for all commands of one workspace. */
+export const WORKSPACE_MARK = "TOOLRUNNER_WORKSPACE_MARK";
 
 const NAME = /^w-(\d+)-(\d+)-(\d*)-[0-9a-f]{16}$/;
 

@@ -12,7 +12,7 @@ if (ending === "create") process.exit(0);
 const bash = workspace.tools.find((tool) => tool.name === "bash");
 const context: Pick<ToolContext, "callId" | "grant" | "subject" | "signal" | "progress"> = {
   callId: `call_end_${process.pid}`,
-  grant: { grantId: "", toolset: "", toolsetVersion: 1, session: "", traceparent: "", token: "" },
+  grant: { grantId: `grant_end_${process.pid}`, toolset: "", toolsetVersion: 1, session: "", traceparent: "", token: "", journalId: "" },
   subject: "",
   signal: new AbortController().signal,
   progress: () => undefined,

@@ -1,7 +1,7 @@
 /** Real shells on fresh folders for tests. */
 import { realpathSync } from "node:fs";
+import { processStat } from "@toolrunner/runner-sdk/node";
 import { afterEach } from "vitest";
-import { processStat } from "../shell/processes.js";
 import { type BashRequest, type BashResult, ShellPool } from "../shell/shell-pool.js";
 import { StateFolder } from "../shell/state-folder.js";
 import { WorkspaceRoot } from "../workspace-root.js";
@@ -36,7 +36,7 @@ export function usePools(): (environment?: Readonly<Record<string, string | unde
       calls += 1;
       return pool.run({
         conversation: "default",
-        callId: `call_test_${process.pid}_${calls}`,
+        grantId: `call_test_${process.pid}_${calls}`,
         command,
         timeoutMs: 15_000,
         workdir: undefined,

@@ -77,6 +77,7 @@ export interface RunnerFrame {
     | { $case: "drain"; value: Drain }
     | { $case: "toolDefinitions"; value: ToolDefinitions }
     | { $case: "instanceState"; value: InstanceState }
+    | { $case: "credential"; value: Credential }
     | { $case: "protocolFault"; value: ProtocolFault }
     | undefined;
 }
@@ -92,6 +93,8 @@ export interface BrokerFrame {
     | { $case: "receiptAck"; value: ReceiptAck }
     | { $case: "ping"; value: Ping }
     | { $case: "drain"; value: Drain }
+    | { $case: "credentialRequest"; value: CredentialRequest }
+    | { $case: "credentialAccepted"; value: CredentialAccepted }
     | { $case: "protocolFault"; value: ProtocolFault }
     | undefined;
 }
@@ -116,6 +119,8 @@ export interface Hello {
   slots: number;
   /** Every grant in the runner's journal that the broker has not acknowledged. */
   held: HeldGrant[];
+  /** The runner understands credential_request; one that does not is never sent it. */
+  renewsCredentials: boolean;
 }
 
 export interface HandlerDeclaration {
@@ -158,6 +163,8 @@ export interface Welcome {
     | undefined;
   /** Set by a development broker: send tool_definitions. */
   wantsToolDefinitions: boolean;
+  /** The broker understands credential; one that does not must not be sent it. */
+  renewsCredentials: boolean;
 }
 
 export interface SessionLimits {
@@ -370,6 +377,27 @@ export interface ProtocolFault {
   callId: string;
 }
 
+/**
+ * A newer credential of the same runner, in place of the one that the session
+ * has. Answered by credential_accepted, or by protocol_fault with code
+ * credential_invalid, credential_not_permitted, rate_limited or ledger_away:
+ * then the session goes on with the one it has. One at a time.
+ */
+export interface Credential {
+  credential: string;
+}
+
+/** Asks for a newer credential. Repeated until one is accepted. */
+export interface CredentialRequest {
+  /** The present one expires in this time; 0: it has expired. */
+  expiresInMs: number;
+}
+
+export interface CredentialAccepted {
+  /** 0: it does not expire by itself. */
+  expiresInMs: number;
+}
+
 function createBaseRunnerFrame(): RunnerFrame {
   return { frame: undefined };
 }
@@ -412,6 +440,9 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         break;
       case "instanceState":
         InstanceState.encode(message.frame.value, writer.uint32(98).fork()).join();
+        break;
+      case "credential":
+        Credential.encode(message.frame.value, writer.uint32(114).fork()).join();
         break;
       case "protocolFault":
         ProtocolFault.encode(message.frame.value, writer.uint32(122).fork()).join();
@@ -529,6 +560,14 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
             message.frame = { $case: "instanceState", value: InstanceState.decode(reader, reader.uint32()) };
             continue;
           }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.frame = { $case: "credential", value: Credential.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 15: {
             if (tag !== 122) {
               break;
@@ -627,6 +666,12 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         }
         break;
       }
+      case "credential": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "credential", value: Credential.fromPartial(object.frame.value) };
+        }
+        break;
+      }
       case "protocolFault": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "protocolFault", value: ProtocolFault.fromPartial(object.frame.value) };
@@ -668,6 +713,12 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
         break;
       case "drain":
         Drain.encode(message.frame.value, writer.uint32(66).fork()).join();
+        break;
+      case "credentialRequest":
+        CredentialRequest.encode(message.frame.value, writer.uint32(82).fork()).join();
+        break;
+      case "credentialAccepted":
+        CredentialAccepted.encode(message.frame.value, writer.uint32(90).fork()).join();
         break;
       case "protocolFault":
         ProtocolFault.encode(message.frame.value, writer.uint32(122).fork()).join();
@@ -753,6 +804,22 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
             message.frame = { $case: "drain", value: Drain.decode(reader, reader.uint32()) };
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.frame = { $case: "credentialRequest", value: CredentialRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.frame = { $case: "credentialAccepted", value: CredentialAccepted.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 15: {
             if (tag !== 122) {
               break;
@@ -827,6 +894,18 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
         }
         break;
       }
+      case "credentialRequest": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "credentialRequest", value: CredentialRequest.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "credentialAccepted": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "credentialAccepted", value: CredentialAccepted.fromPartial(object.frame.value) };
+        }
+        break;
+      }
       case "protocolFault": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "protocolFault", value: ProtocolFault.fromPartial(object.frame.value) };
@@ -852,6 +931,7 @@ function createBaseHello(): Hello {
     handlers: [],
     slots: 0,
     held: [],
+    renewsCredentials: false,
   };
 }
 
@@ -896,6 +976,9 @@ export const Hello: MessageFns<Hello> = {
     }
     for (const v of message.held) {
       HeldGrant.encode(v!, writer.uint32(98).fork()).join();
+    }
+    if (message.renewsCredentials !== false) {
+      writer.uint32(160).bool(message.renewsCredentials);
     }
     return writer;
   },
@@ -1019,6 +1102,14 @@ export const Hello: MessageFns<Hello> = {
             message.held.push(HeldGrant.decode(reader, reader.uint32()));
             continue;
           }
+          case 20: {
+            if (tag !== 160) {
+              break;
+            }
+
+            message.renewsCredentials = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1050,6 +1141,7 @@ export const Hello: MessageFns<Hello> = {
     message.handlers = object.handlers?.map((e) => HandlerDeclaration.fromPartial(e)) || [];
     message.slots = object.slots ?? 0;
     message.held = object.held?.map((e) => HeldGrant.fromPartial(e)) || [];
+    message.renewsCredentials = object.renewsCredentials ?? false;
     return message;
   },
 };
@@ -1415,6 +1507,7 @@ function createBaseWelcome(): Welcome {
     serverTimeUnixMs: 0,
     limits: undefined,
     wantsToolDefinitions: false,
+    renewsCredentials: false,
   };
 }
 
@@ -1443,6 +1536,9 @@ export const Welcome: MessageFns<Welcome> = {
     }
     if (message.wantsToolDefinitions !== false) {
       writer.uint32(64).bool(message.wantsToolDefinitions);
+    }
+    if (message.renewsCredentials !== false) {
+      writer.uint32(160).bool(message.renewsCredentials);
     }
     return writer;
   },
@@ -1524,6 +1620,14 @@ export const Welcome: MessageFns<Welcome> = {
             message.wantsToolDefinitions = reader.bool();
             continue;
           }
+          case 20: {
+            if (tag !== 160) {
+              break;
+            }
+
+            message.renewsCredentials = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1551,6 +1655,7 @@ export const Welcome: MessageFns<Welcome> = {
       ? SessionLimits.fromPartial(object.limits)
       : undefined;
     message.wantsToolDefinitions = object.wantsToolDefinitions ?? false;
+    message.renewsCredentials = object.renewsCredentials ?? false;
     return message;
   },
 };
@@ -3987,6 +4092,171 @@ export const ProtocolFault: MessageFns<ProtocolFault> = {
     message.code = object.code ?? "";
     message.message = object.message ?? "";
     message.callId = object.callId ?? "";
+    return message;
+  },
+};
+
+function createBaseCredential(): Credential {
+  return { credential: "" };
+}
+
+export const Credential: MessageFns<Credential> = {
+  encode(message: Credential, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.credential !== "") {
+      writer.uint32(10).string(message.credential);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Credential {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCredential();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.credential = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<Credential>, I>>(base?: I): Credential {
+    return Credential.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<Credential>, I>>(object: I): Credential {
+    const message = createBaseCredential();
+    message.credential = object.credential ?? "";
+    return message;
+  },
+};
+
+function createBaseCredentialRequest(): CredentialRequest {
+  return { expiresInMs: 0 };
+}
+
+export const CredentialRequest: MessageFns<CredentialRequest> = {
+  encode(message: CredentialRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.expiresInMs !== 0) {
+      writer.uint32(8).uint32(message.expiresInMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CredentialRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCredentialRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.expiresInMs = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<CredentialRequest>, I>>(base?: I): CredentialRequest {
+    return CredentialRequest.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<CredentialRequest>, I>>(object: I): CredentialRequest {
+    const message = createBaseCredentialRequest();
+    message.expiresInMs = object.expiresInMs ?? 0;
+    return message;
+  },
+};
+
+function createBaseCredentialAccepted(): CredentialAccepted {
+  return { expiresInMs: 0 };
+}
+
+export const CredentialAccepted: MessageFns<CredentialAccepted> = {
+  encode(message: CredentialAccepted, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.expiresInMs !== 0) {
+      writer.uint32(8).uint32(message.expiresInMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CredentialAccepted {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCredentialAccepted();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.expiresInMs = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<CredentialAccepted>, I>>(base?: I): CredentialAccepted {
+    return CredentialAccepted.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<CredentialAccepted>, I>>(object: I): CredentialAccepted {
+    const message = createBaseCredentialAccepted();
+    message.expiresInMs = object.expiresInMs ?? 0;
     return message;
   },
 };

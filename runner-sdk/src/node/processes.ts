@@ -1,11 +1,11 @@
 /**
- * Finds and ends the processes of commands.
+ * Finds and ends the child processes of calls.
  *
- * A command's processes are those of its process group, and those that carry its mark in their environment, wherever they
+ * The processes of a family are those of its process group, and those that carry its mark in their environment, wherever they
  * went. Marks are read from /proc, so on systems without it only the group is reached. Out of reach is a process that left
  * the group and cleared its environment.
  *
- * Invariants: nothing is signalled by group id unless the group is known to be the command's: its leader has not been reaped,
+ * Invariants: nothing is signalled by group id unless the group is known to be the family's: its leader has not been reaped,
  * or a member carries the mark; zombies count as gone.
  */
 import { readdirSync, readFileSync } from "node:fs";
@@ -17,10 +17,10 @@ export const TERM_GRACE_MS = 2_000;
 const KILL_WAIT_MS = 2_000;
 const POLL_MS = 50;
 
-/** Environment variable that holds the id of the call. */
-export const CALL_MARK = "TOOLRUNNER_CALL_ID";
-/** Environment variable that holds the name of the runner's state folder: the same for all commands of one workspace. */
-export const WORKSPACE_MARK = "TOOLRUNNER_WORKSPACE_MARK";
+/** Environment variable that holds the id of the grant: of two attempts of one call, each has processes of its own. */
+export const GRANT_MARK = "TOOLRUNNER_GRANT_ID";
+/** Environment variable that holds the id of the runner's journal: who opens that journal next ends what carries it. */
+export const JOURNAL_MARK = "TOOLRUNNER_JOURNAL_ID";
 
 /** A variable of the environment and the value that marks a process. */
 export interface Mark {
@@ -28,7 +28,7 @@ export interface Mark {
   readonly value: string;
 }
 
-/** The processes of one command. */
+/** A child process with all that came of it. */
 export interface ProcessFamily {
   /** Process group; the leader's process id. */
   readonly group: number;
@@ -104,6 +104,7 @@ export function signalFamily(family: ProcessFamily, signal: NodeJS.Signals): voi
  * @returns true when all are gone
  */
 export async function endFamily(family: ProcessFamily): Promise<boolean> {
+  if (familyMembers(family).length === 0) return true;
   signalFamily(family, "SIGTERM");
   // A stopped process does not see SIGTERM until it goes on.
   signalFamily(family, "SIGCONT");
@@ -149,5 +150,17 @@ function send(target: number, signal: NodeJS.Signals): void {
     process.kill(target, signal);
   } catch {
     // It is gone already, or belongs to another user; the caller looks again.
+  }
+}
+
+/** Kills everything that carries the mark, and waits until it is gone, for two seconds at most. @returns whether it is */
+export async function endMarked(mark: Mark): Promise<boolean> {
+  const deadline = performance.now() + KILL_WAIT_MS;
+  for (;;) {
+    const marked = markedProcesses(mark);
+    if (marked.length === 0) return true;
+    if (performance.now() >= deadline) return false;
+    for (const pid of marked) send(pid, "SIGKILL");
+    await delay(POLL_MS);
   }
 }
