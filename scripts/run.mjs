@@ -26,6 +26,10 @@ const JOBS = {
     await setUp({ nats: true });
     return (await import("./bench-job.mjs")).bench(args);
   },
+  chaos: async (args) => {
+    await setUp({ nats: true });
+    return (await import("./chaos-job.mjs")).chaos(args);
+  },
 };
 
 const [job = "", ...rest] = process.argv.slice(2);

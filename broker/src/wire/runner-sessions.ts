@@ -32,7 +32,7 @@ import type { FrameHandlers } from "./session-frames.js";
 import { SessionGrants } from "./session-grants.js";
 import { type Greeted, Greetings } from "./session-greeting.js";
 import { isCongested, isFull, noteSent } from "./session-pressure.js";
-import { decodeSessionRecord, runnerOfKey, sessionKey } from "./session-record.js";
+import { decodeSessionRecord, type NewestSession, runnerOfKey, sessionKey, supersededClose } from "./session-record.js";
 import type { SessionRegistry } from "./session-registry.js";
 import { SessionWork } from "./session-work.js";
 import { settledWithin } from "./settled-within.js";
@@ -91,7 +91,10 @@ export class LocalSessions implements RunnerSessions {
         }
         return context.ledgerWatch.away ? { close: 4503, reason: "the broker cannot reach its ledger" } : undefined;
       },
-      presentEpoch: (ref) => context.registry.find(ref)?.ref.sessionEpoch ?? 0,
+      present: (ref) => {
+        const session = context.registry.find(ref);
+        return session === undefined ? undefined : { sessionEpoch: session.ref.sessionEpoch, journalId: session.journalId };
+      },
     });
   }
 
@@ -100,10 +103,11 @@ export class LocalSessions implements RunnerSessions {
     this.records = await bus.registry("sessions");
     const watching = await this.records.watch((change) => {
       if (change.kind === "put") {
-        const { key, revision } = change.record;
-        this.greetings.sawEpoch(key, revision);
+        const { key, revision, value } = change.record;
+        const newer = { sessionEpoch: revision, journalId: decodeSessionRecord(value).journalId };
+        this.greetings.sawEpoch(key, newer);
         const runner = runnerOfKey(key);
-        this.supersede(runner === undefined ? undefined : this.context.registry.find(runner), revision);
+        this.supersede(runner === undefined ? undefined : this.context.registry.find(runner), newer);
       }
     });
     if (this.stopping) {
@@ -310,7 +314,7 @@ export class LocalSessions implements RunnerSessions {
 
   private open(session: Session, { hello, checked }: Greeted): void {
     const { figures, clock, log, registry } = this.context;
-    this.supersede(registry.find(session.ref), session.ref.sessionEpoch);
+    this.supersede(registry.find(session.ref), { sessionEpoch: session.ref.sessionEpoch, journalId: session.journalId });
     registry.add(session);
     session.awaitsDefinitions = this.context.definitions?.await(session.ref.binding);
     session.channel.send({
@@ -419,12 +423,13 @@ export class LocalSessions implements RunnerSessions {
     );
   }
 
-  private supersede(session: Session | undefined, epoch: number): void {
-    if (session === undefined || session.ref.sessionEpoch >= epoch) {
+  private supersede(session: Session | undefined, newer: NewestSession): void {
+    if (session === undefined || session.ref.sessionEpoch >= newer.sessionEpoch) {
       return;
     }
     this.end(session);
-    session.channel.close(4409, "a newer session of the same runner id took over");
+    const { code, reason } = supersededClose(session, newer);
+    session.channel.close(code, reason);
   }
 }
 

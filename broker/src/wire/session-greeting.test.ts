@@ -11,7 +11,10 @@ const KEY = "default.shop.runner_1";
 async function stage(wrap: (registry: Registry) => Registry = (registry) => registry) {
   const bus = createLocalBusHub().connect();
   const registry = await bus.registry("sessions");
-  const state = { unavailable: undefined as { close: 4501 | 4503; reason: string } | undefined, presentEpoch: 0 };
+  const state = {
+    unavailable: undefined as { close: 4501 | 4503; reason: string } | undefined,
+    present: undefined as { sessionEpoch: number; journalId: string } | undefined,
+  };
   const greetings = new Greetings({
     brokerId: "broker_a",
     log: silentLog,
@@ -25,7 +28,7 @@ async function stage(wrap: (registry: Registry) => Registry = (registry) => regi
     registersBindings: false,
     records: () => wrap(registry),
     unavailable: () => state.unavailable,
-    presentEpoch: () => state.presentEpoch,
+    present: () => state.present,
   });
   const pair = createMemoryChannelPair();
   const hello: RunnerFrame = {
@@ -68,8 +71,9 @@ describe("the greeting of a runner (B2)", () => {
     const { greet, greetings, pair } = await stage(wrap);
     const greeting = greet();
     await new Promise((resolve) => setImmediate(resolve));
-    greetings.sawEpoch("default.shop.runner_2", 1_000);
-    greetings.sawEpoch(KEY, 1_000);
+    greetings.sawEpoch("default.shop.runner_2", { sessionEpoch: 2_000, journalId: "journal_1" });
+    greetings.sawEpoch(KEY, { sessionEpoch: 1_000, journalId: "journal_2" });
+    greetings.sawEpoch(KEY, { sessionEpoch: 999, journalId: "journal_1" });
     go();
     expect(await greeting).toBeUndefined();
     expect((await pair.broker.closed).code).toBe(4409);
@@ -79,10 +83,23 @@ describe("the greeting of a runner (B2)", () => {
     const { go, wrap } = held();
     const { greet, state, pair } = await stage(wrap);
     const greeting = greet();
-    state.presentEpoch = 1_000;
+    state.present = { sessionEpoch: 1_000, journalId: "journal_2" };
     go();
     expect(await greeting).toBeUndefined();
     expect((await pair.broker.closed).code).toBe(4409);
+  });
+
+  it("lets a runner dial again that an earlier hello of its own overtook, here or elsewhere", async () => {
+    const { go, wrap } = held();
+    const here = await stage(wrap);
+    const there = await stage(wrap);
+    const greetings = [here.greet(), there.greet()];
+    await new Promise((resolve) => setImmediate(resolve));
+    here.state.present = { sessionEpoch: 1_000, journalId: "journal_1" };
+    there.greetings.sawEpoch(KEY, { sessionEpoch: 1_000, journalId: "journal_1" });
+    go();
+    expect(await Promise.all(greetings)).toEqual([undefined, undefined]);
+    expect([(await here.pair.broker.closed).code, (await there.pair.broker.closed).code]).toEqual([4500, 4500]);
   });
 
   it("opens no session for a key that was revoked meanwhile", async () => {

@@ -11,7 +11,7 @@ import type { SessionMeter } from "../domain/ports/meter.js";
 import { type AcceptedHello, checkHello, type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import type { RunnerChannel, RunnerConnection } from "./operations.js";
 import type { SessionRef } from "./session.js";
-import { encodeSessionRecord, sessionKey } from "./session-record.js";
+import { encodeSessionRecord, type NewestSession, sessionKey, supersededClose } from "./session-record.js";
 
 export interface GreetingContext extends HandshakeContext {
   readonly brokerId: string;
@@ -20,8 +20,8 @@ export interface GreetingContext extends HandshakeContext {
   readonly records: () => Registry | undefined;
   /** Why no session is opened now; undefined: it may be. */
   readonly unavailable: () => { readonly close: CloseCode; readonly reason: string } | undefined;
-  /** Epoch of the present session of this runner here, 0: none. */
-  readonly presentEpoch: (ref: SessionRef) => number;
+  /** The present session of this runner here. */
+  readonly present: (ref: SessionRef) => NewestSession | undefined;
 }
 
 export interface Greeted {
@@ -34,7 +34,7 @@ export interface Greeted {
 interface Greeting {
   readonly key: string;
   readonly keyId: string;
-  newestEpoch: number;
+  newest: NewestSession | undefined;
   revoked: boolean;
 }
 
@@ -44,10 +44,10 @@ export class Greetings {
 
   constructor(private readonly context: GreetingContext) {}
 
-  /** A session of this runner got `epoch`, somewhere. */
-  sawEpoch(key: string, epoch: number): void {
+  /** A session of this runner got an epoch, somewhere. */
+  sawEpoch(key: string, session: NewestSession): void {
     for (const greeting of this.under.get(key) ?? []) {
-      greeting.newestEpoch = Math.max(greeting.newestEpoch, epoch);
+      greeting.newest = newerOf(greeting.newest, session);
     }
   }
 
@@ -79,7 +79,7 @@ export class Greetings {
     }
     const { application, keyId } = checked.principal;
     const runner = { brokerId: this.context.brokerId, application, binding: hello.binding, runnerId: hello.runnerId };
-    const greeting: Greeting = { key: sessionKey(runner), keyId, newestEpoch: 0, revoked: false };
+    const greeting: Greeting = { key: sessionKey(runner), keyId, newest: undefined, revoked: false };
     const sameRunner = this.under.get(greeting.key) ?? new Set();
     this.under.set(greeting.key, sameRunner.add(greeting));
     try {
@@ -92,8 +92,10 @@ export class Greetings {
         channel.close(4401, "the runner key was revoked");
         return undefined;
       }
-      if (greeting.newestEpoch > sessionEpoch || this.context.presentEpoch(ref) > sessionEpoch) {
-        channel.close(4409, "a newer session of the same runner id took over");
+      const newest = newerOf(greeting.newest, this.context.present(ref));
+      if (newest !== undefined && newest.sessionEpoch > sessionEpoch) {
+        const { code, reason } = supersededClose(hello, newest);
+        channel.close(code, reason);
         return undefined;
       }
       return { ref, hello, checked };
@@ -131,6 +133,10 @@ export class Greetings {
     channel.close(unavailable.close, unavailable.reason);
     return true;
   }
+}
+
+function newerOf(a: NewestSession | undefined, b: NewestSession | undefined): NewestSession | undefined {
+  return a === undefined || (b !== undefined && b.sessionEpoch > a.sessionEpoch) ? b : a;
 }
 
 function refuse(channel: RunnerChannel, code: string, message: string, close: CloseCode): void {

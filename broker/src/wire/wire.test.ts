@@ -336,8 +336,16 @@ describe("two brokers", () => {
     const site = createSite(silentLog);
     const [a, b] = [await broker(site), await broker(site)];
     const first = await connectRunner(a.wire);
-    await connectRunner(b.wire);
+    await connectRunner(b.wire, { journalId: "journal_2" });
     expect((await first.closed).code).toBe(4409);
+  });
+
+  it("let a runner dial again whose session was superseded by a hello of its own that came late (B2)", async () => {
+    const site = createSite(silentLog);
+    const [a, b] = [await broker(site), await broker(site)];
+    const present = await connectRunner(a.wire);
+    await connectRunner(b.wire);
+    expect((await present.closed).code).toBe(4500);
   });
 
   it("list the runners of both", async () => {

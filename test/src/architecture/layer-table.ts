@@ -70,7 +70,8 @@ export const LAYERS: readonly Layer[] = [
       "@toolrunner/runner-backend",
     ],
   ),
-  layer("test/", ["test/", "scripts/", "cli/bin/"], ["*"]),
+  // The model runs the simulation of the wire's own tests, which is not published, with real runners.
+  layer("test/", ["test/", "scripts/", "cli/bin/", "broker/dist/wire/schedule/"], ["*"]),
   layer("bench/", ["bench/"], ["*"]),
   // What goes into the image runs there without any package; the shop is what a product would write.
   layer("deploy/", ["deploy/"], [], ["node:"]),

@@ -9,6 +9,12 @@ export interface NatsClusterOptions {
   readonly versions?: readonly NatsServerLine[];
   /** More lines of each server's configuration file. */
   readonly config?: string;
+  /**
+   * Puts something between two servers: gets the index of the one that dials, that of the other and its port for routes, and
+   * answers the port to dial instead. Servers then tell nobody their own addresses, neither each other nor clients, so that nothing
+   * goes round it. Default: they dial each other.
+   */
+  readonly linkRoute?: (from: number, to: number, port: number) => Promise<number>;
 }
 
 export interface NatsCluster {
@@ -74,20 +80,26 @@ async function placed(urls: readonly string[]): Promise<void> {
   }
 }
 
-async function prepareCluster({ size = 3, versions = [], config = "" }: NatsClusterOptions): Promise<NatsCluster> {
+async function prepareCluster({ size = 3, versions = [], config = "", linkRoute }: NatsClusterOptions): Promise<NatsCluster> {
   const ports = new Set<number>();
   while (ports.size < size * 2) ports.add(await freePort());
   const [clientPorts, clusterPorts] = [[...ports].slice(0, size), [...ports].slice(size)];
-  const routes = clusterPorts.map((port) => `nats://127.0.0.1:${port}`);
+  const routesOf = (from: number): Promise<string[]> =>
+    Promise.all(
+      clusterPorts.flatMap((port, to) =>
+        to === from ? [] : [(linkRoute?.(from, to, port) ?? Promise.resolve(port)).then((dialled) => `nats://127.0.0.1:${dialled}`)],
+      ),
+    );
   const nodes = await Promise.all(
-    clientPorts.map((port, index) =>
+    clientPorts.map(async (port, index) =>
       prepareClusterNode({
         version: versions[index] ?? "2.10",
         name: `node-${index + 1}`,
         port,
         clusterPort: clusterPorts[index] ?? 0,
         cluster: `toolrunner-${clusterPorts[0] ?? 0}`,
-        routes: routes.filter((_, other) => other !== index),
+        routes: await routesOf(index),
+        isHidden: linkRoute !== undefined,
         config,
       }),
     ),

@@ -155,13 +155,17 @@ export async function prepareClusterNode(node: {
   /** Servers of clusters with other names do not join, even where one takes over a port of the other. */
   readonly cluster: string;
   readonly routes: readonly string[];
+  /** Tells neither other servers nor clients where servers listen. Default `false`. */
+  readonly isHidden?: boolean;
   readonly config?: string;
 }): Promise<NatsServer> {
   const workDir = await mkdtemp(join(tmpdir(), "toolrunner-nats-"));
   const storeDir = join(workDir, "store");
+  // Others would dial the address that a server tells of itself: this one nobody listens on.
+  const hidden = node.isHidden === true ? ', no_advertise: true, advertise: "127.0.0.1:1"' : "";
   const config = [
     jetStreamConfig(storeDir),
-    `cluster { name: ${node.cluster}, listen: "127.0.0.1:${node.clusterPort}", routes: ${JSON.stringify(node.routes)} }`,
+    `cluster { name: ${node.cluster}, listen: "127.0.0.1:${node.clusterPort}", routes: ${JSON.stringify(node.routes)}${hidden} }`,
     node.config ?? "",
   ].join("\n");
   const binary = await ensureNatsServer(node.version);

@@ -48,7 +48,7 @@ import { checkIncarnation, type Names, namesOf } from "./names.js";
 import { OpenCallIndex } from "./open-call-index.js";
 import type { ReaderContext } from "./ordered-reader.js";
 import { type Answered, Requests, WRONG_LAST_SEQUENCE } from "./requests.js";
-import { lastSequence, newestSequence } from "./stored-message.js";
+import { getMessage, lastSequence, newestSequence } from "./stored-message.js";
 import { prepareStreams } from "./streams.js";
 
 export interface JetStreamLedgerOptions {
@@ -108,6 +108,8 @@ export async function openJetStreamLedger(options: JetStreamLedgerOptions): Prom
         arrivals.announce(newest);
         return newest;
       },
+      storedAt: async (version) => (await getMessage(requests, names.calls.stream, { seq: version }))?.storedAtMs,
+      staleForMs: replicas === 1 ? 0 : STALE_LEADER_MS,
       scan: (from, signal) => scanCalls(context, names.calls, log, from, signal),
     });
     try {

@@ -19,6 +19,7 @@ import type { ConnectionWatch } from "./connection-watch.js";
 import type { IndexStore, RecordKey, ScanRecord, StoredScanRecord } from "./index-store.js";
 import type { PendingOpening } from "./own-open-calls.js";
 import { OwnOpenCalls } from "./own-open-calls.js";
+import { RollbackWatch } from "./rollback-watch.js";
 
 /** What a scan of the calls' stream from one version to its end found. */
 export interface ScanFindings {
@@ -36,6 +37,10 @@ export interface OpenCallIndexOptions {
   readonly random: () => number;
   /** The newest version in the ledger, from its leader. */
   readonly newestVersion: () => Promise<Version>;
+  /** When the entry of a version was stored, in Unix milliseconds; undefined when there is none. */
+  readonly storedAt: (version: Version) => Promise<number | undefined>;
+  /** Longest that the leader may know less than was acknowledged, in ms. */
+  readonly staleForMs: number;
   readonly scan: (from: Version, signal: AbortSignal) => Promise<ScanFindings>;
 }
 
@@ -71,10 +76,13 @@ export class OpenCallIndex {
   #removing = 0;
   /** When each other broker's record was last seen to be written. */
   readonly #others = new Map<string, { readonly key: RecordKey; seenAt: number }>();
+  readonly #rollbacks: RollbackWatch;
   #retiringOther = false;
 
   constructor(options: OpenCallIndexOptions) {
     this.#options = options;
+    const { staleForMs, storedAt, clock } = options;
+    this.#rollbacks = new RollbackWatch({ staleForMs, storedAt, now: () => clock.now(), monotonic: () => clock.monotonic() });
     this.#own = new OwnOpenCalls(0);
   }
 
@@ -250,10 +258,10 @@ export class OpenCallIndex {
     const heardOf = this.#own.newest;
     const newest = await this.#options.newestVersion();
     if (newest >= heardOf) this.#own.stored(newest);
-    else {
-      log.error("ledger_rolled_back", { from: heardOf, to: newest });
-      this.#own.rolledBack(newest);
-    }
+    // To look through too much is always right.
+    else this.#own.rolledBack(newest);
+    const rollback = await this.#rollbacks.compare(heardOf, newest);
+    if (rollback !== undefined) log.error("ledger_rolled_back", { ...rollback });
     for (;;) {
       const known = this.#record;
       const record: ScanRecord = { scanFrom: this.#own.scanFrom, state: "live" };

@@ -8,6 +8,8 @@ export interface StoredMessage {
   readonly sequence: number;
   readonly headers: MsgHdrs | undefined;
   readonly data: Buffer;
+  /** Unix milliseconds by the server's clock. */
+  readonly storedAtMs: number;
 }
 
 /** By sequence, the last of a subject, or the first of a subject from a sequence on. */
@@ -21,8 +23,14 @@ export async function getMessage(requests: Requests, stream: string, query: Mess
   const answer = await requests.ask(`$JS.API.STREAM.MSG.GET.${stream}`, query);
   if (answer.error?.err_code === NO_MESSAGE_FOUND) return undefined;
   checkAnswer(stream, answer);
-  const { subject, seq, hdrs, data = "" } = answer.message as { subject: string; seq: number; hdrs?: string; data?: string };
-  return { subject, sequence: seq, headers: decodeHeaders(hdrs), data: Buffer.from(data, "base64") };
+  const {
+    subject,
+    seq,
+    hdrs,
+    data = "",
+    time,
+  } = answer.message as { subject: string; seq: number; hdrs?: string; data?: string; time: string };
+  return { subject, sequence: seq, headers: decodeHeaders(hdrs), data: Buffer.from(data, "base64"), storedAtMs: Date.parse(time) };
 }
 
 /** The stream's last sequence, as its leader knows it. Rejects with {@link LedgerError} `misconfigured` when the stream is gone. */

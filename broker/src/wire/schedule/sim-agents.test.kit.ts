@@ -9,6 +9,7 @@ import { replay } from "../../domain/call/replay.js";
 import { type CallEventView, type CallView, isSettled } from "../../domain/call-view.js";
 import type { CreateCallBody } from "../operations.js";
 import { SIM_AGENT, SIM_TOOLS, type SimBroker, type SimSite, type SimTool } from "./sim-site.test.kit.js";
+import type { Random } from "./world.test.kit.js";
 
 /** An agent's client gives up a request after this time. */
 const CLIENT_MS = 2_500;
@@ -57,6 +58,8 @@ export class SimAgents {
   readonly watches = new Map<object, string>();
   /** Of calls with an ordering key: when they were first sent, and when they were first acknowledged. */
   readonly orders = new Map<string, { readonly sentAt: number; readonly acknowledgedAt: number }>();
+  /** By idempotency key: when it was first sent. */
+  private readonly sentAt = new Map<string, number>();
   private keys = 0;
   private busy = 0;
 
@@ -69,30 +72,40 @@ export class SimAgents {
 
   createCall(subjects: readonly string[]): void {
     const { random } = this.site;
-    const tool = random.pick(SIM_TOOLS);
     this.keys += 1;
+    this.callTool(random.pick(SIM_TOOLS), random.pick(subjects), `key_${this.keys}`);
+  }
+
+  /** One call, and what its agent does with it: all of that follows from the key. The same key again is the same request again. */
+  callTool(tool: SimTool, subject: string, key: string): void {
+    const random = this.site.random.fork(`${key} ${tool.tool} ${subject}`);
     const body: CreateCallBody = {
       toolset: tool.toolset,
       tool: tool.tool,
-      arguments: { n: this.keys },
-      idempotency_key: `key_${this.keys}`,
+      arguments: { key },
+      idempotency_key: key,
       timeout_seconds: random.integer(5, 12),
-      ...(tool.toolset === "tab" ? { subject: random.pick(subjects) } : {}),
+      ...(tool.toolset === "tab" ? { subject } : {}),
       ...(random.chance(0.3) ? { ordering_key: random.pick(["order_1", "order_2"]) } : {}),
     };
     const waitSeconds = random.chance(0.5) ? 0 : random.between(0, 2);
-    this.work(this.create(tool, body, waitSeconds));
+    this.work(this.create(tool, body, waitSeconds, random));
     if (random.chance(0.15)) {
       // The same request again at the same time, perhaps elsewhere.
-      this.work(this.create(tool, body, 0));
+      this.work(this.create(tool, body, 0, random));
     }
   }
 
-  private async create(tool: SimTool, body: CreateCallBody, waitSeconds: number): Promise<void> {
-    const sentAt = this.site.world.now;
+  private async create(tool: SimTool, body: CreateCallBody, waitSeconds: number, random: Random): Promise<void> {
+    const key = body.idempotency_key ?? "";
+    const sentAt = this.sentAt.get(key) ?? this.site.world.now;
+    this.sentAt.set(key, sentAt);
     const view = await this.insist((broker) => broker.wire.calls.create(SIM_AGENT, { ...body, wait_seconds: waitSeconds }, {}));
     if (view === undefined) {
       return;
+    }
+    if (!this.site.store.entriesOfCall.has(view.id)) {
+      this.site.failed(`I1: call ${view.id} was acknowledged and is not in the ledger`);
     }
     let call = this.calls.find(({ id }) => id === view.id);
     if (call === undefined) {
@@ -101,14 +114,14 @@ export class SimAgents {
       if (body.ordering_key !== undefined) {
         this.orders.set(view.id, { sentAt, acknowledgedAt: this.site.world.now });
       }
-      this.work(this.follow(call));
+      this.work(this.follow(call, random));
     }
     this.saw(call, view);
   }
 
   /** What an agent does with a call that it has. */
-  private async follow(call: SimCall): Promise<void> {
-    const { random, world } = this.site;
+  private async follow(call: SimCall, random: Random): Promise<void> {
+    const { world } = this.site;
     if (random.chance(0.3)) {
       this.watch(call).catch((error: unknown) => this.site.failed(`watch: ${String(error)}`));
     }

@@ -58,7 +58,7 @@ const PATIENCE_MS = 1_000;
 
 export function createSimBus(process: SimProcess, hub: LocalBusHub, cuts: Cuts, faults: BusFaults): Bus {
   const { world, name } = process;
-  const { random } = world;
+  const { random } = process;
   const inner = hub.connect();
   const stateListeners = new Set<(state: "up" | "down") => void>();
   let state: "up" | "down" = "up";

@@ -21,7 +21,7 @@ export function createSimChannel(runner: SimProcess, broker: SimProcess): SimCha
     runner: toRunner,
     broker: toBroker,
     sever() {
-      const { random } = runner.world;
+      const { random } = runner;
       toRunner.lose();
       toBroker.lose();
       runner.arrive(random.between(1, 200), () => toRunner.ended({ code: 1006, reason: "severed", by: "broken" }));
@@ -95,7 +95,7 @@ class End<In, Out> implements FrameChannel<In, Out> {
   /** After what is on its way to this end already. */
   private arriving(what: (end: End<In, Out>) => void): void {
     const { world } = this.process;
-    const at = Math.max(this.lastArrivalAt, world.now + world.random.between(0.1, 2));
+    const at = Math.max(this.lastArrivalAt, world.now + this.process.random.between(0.1, 2));
     this.lastArrivalAt = at;
     this.process.arrive(at - world.now, () => {
       if (!this.deaf) {

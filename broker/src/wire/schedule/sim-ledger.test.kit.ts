@@ -22,7 +22,7 @@ export interface SimLedger extends Ledger {
 
 export function createSimLedger(process: SimProcess, store: MemoryLedgerStore, faults: LedgerFaults): SimLedger {
   const { world } = process;
-  const { random } = world;
+  const { random } = process;
   const inner = createMemoryLedger({ store, turn: () => Promise.resolve() });
   let away = false;
 

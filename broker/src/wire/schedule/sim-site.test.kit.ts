@@ -16,6 +16,8 @@ import { createSimLedger, type LedgerFaults, type SimLedger } from "./sim-ledger
 import { SimRunner } from "./sim-runner.test.kit.js";
 import { type Random, SimProcess, simIds, World } from "./world.test.kit.js";
 
+export { DEFAULT_FIGURES, type Figures };
+
 export const SIM_AGENT: AgentPrincipal = { kind: "agent", keyId: "key_agent", application: "default", scopes: new Set(SCOPES) };
 
 /** A tenth of the real ones or so, since schedules are short; each schedule has its own proportions. */
@@ -35,6 +37,31 @@ function simFigures(random: Random): Figures {
     ledgerAnswerMs: 700,
     settledMemoryMs: 1_000,
   };
+}
+
+/** A runner of the site: its process, and what it may still owe. */
+export interface SiteRunner {
+  readonly options: SimRunnerOptions;
+  /** The present one. */
+  readonly process: SimProcess;
+  /** Set at the end of a schedule: from now on every handler is quick and succeeds. */
+  calm: boolean;
+  /** Grants that are not over. */
+  readonly liveCount: number;
+  /** What its journal still reports: receipts that no broker acknowledged, and starts whose end nobody asked about. */
+  readonly owed: number;
+  start(): void;
+  /** The process ends as by `kill -9` and another one starts; without its journal, where that is lost. */
+  crash(journal?: "kept" | "lost"): void;
+  /** The connection breaks. */
+  sever(): void;
+}
+
+export interface SimSiteOptions {
+  /** Default: the runner of this kit, which keeps the protocol to the letter. */
+  readonly runner?: (site: SimSite, options: SimRunnerOptions) => SiteRunner;
+  /** Default: about a tenth of the real ones, in proportions that follow from the seed. */
+  readonly figures?: Figures;
 }
 
 export interface SimTool {
@@ -87,7 +114,7 @@ export class SimSite {
   readonly cuts = new Cuts();
   readonly store = createMemoryLedgerStore();
   readonly brokers: SimBroker[] = [];
-  readonly runners: SimRunner[] = [];
+  readonly runners: SiteRunner[] = [];
   readonly starts: Start[] = [];
   readonly acknowledgements: Acknowledgement[] = [];
   /** What must not happen, as soon as it happened. */
@@ -101,16 +128,19 @@ export class SimSite {
   private readonly channels = new Map<SimBroker, Set<SimChannel>>();
   private brokerCount = 0;
 
-  constructor(readonly random: Random) {
+  constructor(
+    readonly random: Random,
+    private readonly options: SimSiteOptions = {},
+  ) {
     this.world = new World(random);
-    this.figures = simFigures(random);
+    this.figures = options.figures ?? simFigures(random);
     this.hub = createLocalBusHub({ clock: { schedule: (delayMs, task) => this.world.after(delayMs, task) } });
   }
 
   startBroker(): SimBroker {
     this.brokerCount += 1;
     const process = new SimProcess(this.world, `b${this.brokerCount}`);
-    const ids = simIds(this.random);
+    const ids = simIds(process.random);
     const id = ids.next("broker");
     const bus = createSimBus(process, this.hub, this.cuts, this.busFaults);
     const ledger = createSimLedger(process, this.store, this.ledgerFaults);
@@ -175,8 +205,8 @@ export class SimSite {
     return broker;
   }
 
-  addRunner(options: SimRunnerOptions): SimRunner {
-    const runner = new SimRunner(this, options);
+  addRunner(options: SimRunnerOptions): SiteRunner {
+    const runner = this.options.runner?.(this, options) ?? new SimRunner(this, options);
     this.runners.push(runner);
     runner.start();
     return runner;
@@ -193,7 +223,7 @@ export class SimSite {
     const open = this.channels.get(broker) ?? new Set();
     this.channels.set(broker, open.add(channel));
     channel.broker.closed.then(() => open.delete(channel)).catch(() => undefined);
-    broker.process.arrive(this.random.between(0.1, 3), () => {
+    broker.process.arrive(runner.random.between(0.1, 3), () => {
       broker.wire.sessions
         .serve(channel.broker, { principal: undefined, origin: undefined, remoteAddress: "sim" })
         .catch((error: unknown) => this.failed(`serve rejected: ${String(error)}`));
@@ -201,7 +231,7 @@ export class SimSite {
     return channel;
   }
 
-  started(runner: { readonly options: SimRunnerOptions }, grant: Grant): void {
+  started(runner: { readonly options: SimRunnerOptions }, grant: Pick<Grant, "callId" | "grantId" | "fence">): void {
     const { callId, grantId, fence } = grant;
     this.starts.push({ callId, grantId, fence, runnerId: runner.options.runnerId, at: this.world.now });
   }

@@ -11,8 +11,20 @@ import type { Clock, IdSource } from "../../domain/ports/clock.js";
 export class Random {
   private state: number;
 
-  constructor(seed: number) {
+  constructor(private readonly seed: number) {
     this.state = seed >>> 0;
+  }
+
+  /**
+   * Numbers that follow from the same seed and from `name`, however many were drawn here: what happens in one place of the
+   * world stays the same when less happens in another, which is what makes a failing schedule shrink.
+   */
+  fork(name: string): Random {
+    let hash = (this.seed ^ 0x9e3779b9) >>> 0;
+    for (let index = 0; index < name.length; index += 1) {
+      hash = Math.imul(hash ^ name.charCodeAt(index), 0x01000193) >>> 0;
+    }
+    return new Random(hash);
   }
 
   /** In [0, 1). */
@@ -58,6 +70,8 @@ const EPOCH_MS = Date.UTC(2026, 0, 1);
 export class World {
   /** Milliseconds since the world began. */
   now = 0;
+  /** Called after each event, when everything has come to rest: what must hold at every moment is checked here. */
+  onStep: () => void = () => undefined;
   private order = 0;
   private readonly heap: WorldEvent[] = [];
 
@@ -96,6 +110,7 @@ export class World {
       this.now = event.at;
       event.run();
       await rest();
+      this.onStep();
     }
     return true;
   }
@@ -147,18 +162,28 @@ function rest(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A process of the world, which can be stopped, woken and killed. */
+/**
+ * A process of the world, which can be stopped, woken and killed, and whose machine can sleep: then its monotonic clock stands
+ * still, and its timers with it, while the wall clock goes on.
+ */
 export class SimProcess {
   /** What its wall clock is ahead of the world's. */
   wallOffsetMs = 0;
+  /** Numbers of its own. */
+  readonly random: Random;
   private state: "running" | "stopped" | "dead" = "running";
+  /** How long its machine slept, and since when it sleeps. */
+  private sleptMs = 0;
+  private asleepSince: number | undefined;
   private timersDue: (() => void)[] = [];
   private arrived: (() => void)[] = [];
 
   constructor(
     readonly world: World,
     readonly name: string,
-  ) {}
+  ) {
+    this.random = world.random.fork(name);
+  }
 
   get running(): boolean {
     return this.state === "running";
@@ -174,11 +199,21 @@ export class SimProcess {
     }
   }
 
+  /** Its machine goes to sleep, until `wake`. */
+  sleep(): void {
+    if (this.state === "running") {
+      this.state = "stopped";
+      this.asleepSince = this.world.now;
+    }
+  }
+
   wake(): void {
     if (this.state !== "stopped") {
       return;
     }
     this.state = "running";
+    this.sleptMs += this.asleepSince === undefined ? 0 : this.world.now - this.asleepSince;
+    this.asleepSince = undefined;
     const due = [...this.timersDue, ...this.arrived];
     this.timersDue = [];
     this.arrived = [];
@@ -192,6 +227,10 @@ export class SimProcess {
     this.state = "dead";
     this.timersDue = [];
     this.arrived = [];
+  }
+
+  private monotonic(): number {
+    return (this.asleepSince ?? this.world.now) - this.sleptMs;
   }
 
   /** Runs `task` in the process: now, when it is woken, or never. */
@@ -215,21 +254,25 @@ export class SimProcess {
 
   readonly clock: Clock = {
     now: () => Math.floor(EPOCH_MS + this.world.now + this.wallOffsetMs),
-    monotonic: () => this.world.now,
+    monotonic: () => this.monotonic(),
     schedule: (delayMs, task) => {
       let cancelled = false;
+      const dueAt = this.monotonic() + Math.max(0, delayMs);
       const run = (): void => {
-        if (!cancelled) {
+        const leftMs = dueAt - this.monotonic();
+        if (cancelled || this.state === "dead") {
+          return;
+        }
+        if (this.state === "stopped") {
+          this.timersDue.push(run);
+        } else if (leftMs > SAME_MOMENT_MS) {
+          // The machine slept meanwhile, and its clock with it.
+          this.world.after(leftMs, run);
+        } else {
           task();
         }
       };
-      this.world.after(delayMs, () => {
-        if (this.state === "running") {
-          run();
-        } else if (this.state === "stopped" && !cancelled) {
-          this.timersDue.push(run);
-        }
-      });
+      this.world.after(delayMs, run);
       return {
         cancel: () => {
           cancelled = true;
@@ -238,6 +281,9 @@ export class SimProcess {
     },
   };
 }
+
+/** Sums of fractions differ by less. */
+const SAME_MOMENT_MS = 0.000_1;
 
 const ALPHABET = "abcdefghijklmnopqrstuvwxyz234567";
 
