@@ -72,6 +72,8 @@ export {
   Receipt,
   ReceiptAck,
   ReceiptDisposition,
+  Reconcile,
+  ReconcileAnswer,
   Refusal,
   Revoke,
   RevokeAnswer,

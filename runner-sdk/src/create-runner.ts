@@ -6,6 +6,7 @@
  * - `refused` and `stopped` are final; `closed` resolves once, after handlers had their grace and the journal was given back.
  */
 
+import { Absence } from "./core/absence.js";
 import { pause } from "./core/clock.js";
 import type { Settlement } from "./core/context.js";
 import { CredentialKeeper, type CredentialUse } from "./core/credential-keeper.js";
@@ -13,6 +14,7 @@ import { messageOf, RunnerRefusedError, RunnerStoppedError } from "./core/errors
 import { GrantDesk } from "./core/grant-desk.js";
 import { createHandlerTable, declarationOf, type HandlerDeclaration } from "./core/handlers.js";
 import { randomId } from "./core/ids.js";
+import type { JournalOwner, OpenJournal } from "./core/journal.js";
 import { createJournalGate, type JournalGate } from "./core/journal-gate.js";
 import type { HeldRunnerId } from "./core/place.js";
 import { type ResolvedOptions, type RunnerOptions, resolveOptions } from "./core/runner-options.js";
@@ -68,7 +70,7 @@ class ServingRunner implements Runner {
   #started: Promise<void> | null = null;
   #runnerId: string;
   #heldId: HeldRunnerId | null = null;
-  #unwatch: () => void = () => {};
+  #absence: Absence | null = null;
   #gate: JournalGate | null = null;
   #desk: GrantDesk | null = null;
   #session: Session | null = null;
@@ -109,27 +111,19 @@ class ServingRunner implements Runner {
   async #start(): Promise<void> {
     const { log, journal, clock, random } = this.options;
     if (this.#stopping.signal.aborted) throw new RunnerStoppedError("the runner was stopped before it was started");
+    const { place } = this.options.transport;
+    if (this.#runnerId === "") this.#heldId = (await place?.holdRunnerId(this.options.binding)) ?? null;
     let gate: JournalGate;
     try {
-      const opened = await journal.open({ clock });
-      gate = createJournalGate(opened, { clock, random, log, onFault: () => this.#reviewFault() });
+      const reopen = () => this.#openJournal();
+      gate = createJournalGate(await reopen(), { clock, random, log, onFault: () => this.#reviewFault(), reopen });
     } catch (error) {
       log.error("journal_not_opened", { journal: journal.kind, message: messageOf(error) });
+      this.#heldId?.release();
       this.#end({ kind: "stopped" });
       throw error;
     }
-    if (!journal.durable) {
-      log.warn("journal_not_durable", {
-        journal: journal.kind,
-        message: "results that are not yet acknowledged are lost when this process ends, and the outcome of what then runs is unknown",
-      });
-    }
-    const { place } = this.options.transport;
-    if (this.#runnerId === "") {
-      this.#runnerId = runnerIdOf(gate.journalId);
-      this.#heldId = (await place?.holdRunnerId(this.options.binding)) ?? null;
-    }
-    this.#unwatch = place?.watch(() => this.#session?.tellInstance()) ?? this.#unwatch;
+    if (this.runnerId === "") this.#runnerId = runnerIdOf(gate.journalId);
     this.#gate = gate;
     this.#desk = new GrantDesk({
       clock,
@@ -141,13 +135,47 @@ class ServingRunner implements Runner {
       concurrency: this.options.concurrency,
       onProgressed: () => this.#reviewIdle(),
     });
+    const absence = new Absence({
+      transport: this.options.transport,
+      gate,
+      desk: this.#desk,
+      log,
+      session: () => this.#session,
+      sender: () => {
+        const credential = this.#credentials.inUse;
+        return credential === null ? null : { ...this.#owner(), credential };
+      },
+    });
+    this.#absence = absence;
     const ready = this.#firstReady();
     if (this.#drainDeadlineMs !== null) {
       this.#desk.stopAccepting();
       this.#reviewIdle();
     }
-    void this.#serve(gate, this.#desk);
+    void this.#serve(gate, this.#desk, absence);
     return ready;
+  }
+
+  async #openJournal(): Promise<OpenJournal> {
+    const { journal, clock, log } = this.options;
+    const opened = await journal.open({ clock, log, owner: this.#owner() });
+    this.#sayIfNotDurable(opened);
+    return opened;
+  }
+
+  #owner(): JournalOwner {
+    const { transport, binding, subject } = this.options;
+    return { broker: transport.address ?? "", binding, subject, runnerId: this.runnerId };
+  }
+
+  #sayIfNotDurable({ weakness }: OpenJournal): void {
+    const { log, journal } = this.options;
+    if (journal.durable && weakness === undefined) return;
+    const lost = "results that are not yet acknowledged are lost when this process ends, and the outcome of what then runs is unknown";
+    log.warn("journal_not_durable", {
+      journal: weakness === undefined ? journal.kind : "memory",
+      message: weakness === undefined ? lost : `${weakness}: ${lost}`,
+    });
   }
 
   /** Settles with the first state that decides about `start()`. */
@@ -164,7 +192,7 @@ class ServingRunner implements Runner {
     });
   }
 
-  async #serve(gate: JournalGate, desk: GrantDesk): Promise<void> {
+  async #serve(gate: JournalGate, desk: GrantDesk, absence: Absence): Promise<void> {
     const { transport, clock, random, log } = this.options;
     const end = await supervise({
       transport,
@@ -173,6 +201,8 @@ class ServingRunner implements Runner {
       random,
       log,
       signal: this.#stopping.signal,
+      ready: (signal) => absence.over(signal),
+      onWake: (listener) => absence.onWake(listener),
       serve: (channel, given) => {
         this.#leaveWhenIdle = false;
         this.#session = startSession({
@@ -217,7 +247,7 @@ class ServingRunner implements Runner {
     desk.abortAll("lease_lost", "no session follows: nobody renews the lease");
     await this.#grace(desk);
     desk.close();
-    this.#unwatch();
+    this.#absence?.stop();
     this.#heldId?.release();
     try {
       await gate.close();

@@ -1,5 +1,5 @@
 /** Declares one tool: its interface, what may be done with it, and the handler that runs it. */
-import type { CallContext, Reconciliation, Submission, ToolContext } from "./core/context.js";
+import type { ReconcileContext, Reconciliation, Submission, ToolContext } from "./core/context.js";
 import type { InferSchema, JsonSchema, ToolSchema } from "./core/schema-types.js";
 
 /** What {@link defineTool} takes. */
@@ -40,10 +40,12 @@ export interface ToolOptions<S extends ToolSchema = ToolSchema> {
    */
   run(args: InferSchema<S>, ctx: ToolContext): unknown | Promise<unknown> | Submission;
   /**
-   * Finds out what became of a call whose handler was cut off: looks at the system that `run` acts on, changes nothing.
-   * Asked when the broker grants a reconciliation; without it such a call waits for a person.
+   * Finds out what became of a call whose `run` was cut off with its process: looks at the system that `run` acts on, by
+   * `ctx.idempotencyKey` or what `run` left there, and changes nothing. Asked only about a tool that is not safe to repeat, by a
+   * broker whose call would wait for a person otherwise, and never while `run` is still at it in this process. It has 30 s; what it
+   * throws counts as `unknown()`. It may be asked again.
    */
-  reconcile?(ctx: CallContext): Reconciliation | Promise<Reconciliation>;
+  reconcile?(ctx: ReconcileContext): Reconciliation | Promise<Reconciliation>;
 }
 
 /** A tool with its defaults filled in; checked by `createRunner`. */
@@ -64,7 +66,7 @@ export interface Tool {
   readonly confirmation: "never" | "always";
   readonly scopes: readonly string[];
   readonly run: (args: unknown, ctx: ToolContext) => unknown;
-  readonly reconcile: ((ctx: CallContext) => Reconciliation | Promise<Reconciliation>) | undefined;
+  readonly reconcile: ((ctx: ReconcileContext) => Reconciliation | Promise<Reconciliation>) | undefined;
 }
 
 /**

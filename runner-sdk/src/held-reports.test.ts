@@ -200,7 +200,15 @@ describe("reports", () => {
     expect((await session.next("revokeAnswer")).phase).toBe(GrantPhase.OUTCOME_UNKNOWN);
     session.sever();
     const second = await broker.nextSession();
-    expect((await second.welcome()).held.map(({ grantId }) => grantId)).toEqual(["finished"]);
+    // What nobody knows is said in every hello: a reconcile handler may be asked about it, now or when there is one (G4).
+    expect((await second.welcome()).held.map(({ grantId }) => grantId)).toEqual(["started", "finished"]);
+    expect((await second.ping(1)).map(({ grantId }) => grantId)).toEqual(["finished"]);
+    // Until the broker says that nobody will ask.
+    second.acknowledge({ callId: "call_started", grantId: "started" }, ReceiptDisposition.EXPIRED);
+    await second.settleFrames();
+    second.sever();
+    const third = await broker.nextSession();
+    expect((await third.welcome()).held.map(({ grantId }) => grantId)).toEqual(["finished"]);
   });
 
   it("are cut to what a frame holds when a journal is full of receipts, and everything is delivered all the same", async () => {

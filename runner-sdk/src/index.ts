@@ -13,6 +13,7 @@ export {
   type GrantFacts,
   notApplied,
   type ProgressUpdate,
+  type ReconcileContext,
   type Reconciliation,
   type Settlement,
   Submission,
@@ -33,8 +34,8 @@ export {
   type ToolErrorDetail,
 } from "./core/errors.js";
 export type { HandlerDeclaration } from "./core/handlers.js";
-export type { Journal, JournalEntry, JournalRecord, JournalView, OpenJournal } from "./core/journal.js";
-export type { Log, LogFields, LogLevel } from "./core/log.js";
+export type { Journal, JournalEntry, JournalOpening, JournalOwner, JournalRecord, JournalView, OpenJournal } from "./core/journal.js";
+export type { EventLog, Log, LogFields, LogLevel } from "./core/log.js";
 export { memoryJournal } from "./core/memory-journal.js";
 export type { Outcome, Receipt } from "./core/messages.js";
 export type { RunnerOptions } from "./core/runner-options.js";

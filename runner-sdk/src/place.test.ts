@@ -1,36 +1,11 @@
 import { Visibility } from "@toolrunner/proto";
 import { afterEach, describe, expect, it } from "vitest";
 import type { HeldRunnerId, Place, PlaceFacts } from "./core/place.js";
+import { createPlace } from "./place.test.kit.js";
 import { makeRunner, stopRunners, until, work } from "./runner.test.kit.js";
 import { createFakeBroker } from "./testing.js";
 
 afterEach(stopRunners);
-
-/** A place that the test changes, and what was asked of it. */
-function createPlace(id: string | null = null) {
-  let facts: PlaceFacts = { visibility: "hidden", focused: false };
-  const watchers = new Set<() => void>();
-  const released: string[] = [];
-  const held: HeldRunnerId | null = id === null ? null : { current: id, release: () => void released.push(id) };
-  const place: Place = {
-    facts: () => facts,
-    watch(listener) {
-      watchers.add(listener);
-      return () => void watchers.delete(listener);
-    },
-    holdRunnerId: async () => held,
-  };
-  return {
-    place,
-    watchers,
-    released,
-    /** `silently`: no event tells of it. */
-    become(next: PlaceFacts, silently = false) {
-      facts = next;
-      if (!silently) for (const watcher of watchers) watcher();
-    },
-  };
-}
 
 function runnerAt(place: Place, options: { readonly runnerId?: string } = {}) {
   const broker = createFakeBroker();
@@ -140,7 +115,7 @@ describe("the place of a runner", () => {
     started.catch(() => undefined);
     const stopped = runner.stop();
     let isReleased = false;
-    // The id comes once the runner asks, which it does after its journal is open.
+    // The id comes once the runner asks.
     await until("the id to be sought", () => {
       give({
         current: "tab_late",

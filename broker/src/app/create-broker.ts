@@ -143,6 +143,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       authenticator: access.authenticator,
       health,
       metrics,
+      flush: wire.flush,
       meter,
       dev,
       log,

@@ -73,6 +73,10 @@ export function createCallMeter(registry: Registry, book: ToolBook, errorCodes: 
       case "adopted":
         adopted.add();
         break;
+      case "reconcile_granted":
+        if (before.kind === "running") addTo(tool.leasesLost, "runner_restarted");
+        break;
+      case "reconcile_unanswered":
       case "confirmed":
       case "denied":
       case "waiting":

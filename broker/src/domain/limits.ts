@@ -30,6 +30,9 @@ export const PROGRESS_EVENTS_PER_ATTEMPT_MAX = 1_000;
 export const GRANTS_REMEMBERED = 64;
 /** Late receipts of a call that are kept as evidence. */
 export const EVIDENCE_PER_CALL_MAX = 64;
+/** Questions to reconcile handlers about one grant that follow by themselves, and those that every new connection of the runner adds up to. */
+export const RECONCILE_ASKS_BY_TIME_MAX = 5;
+export const RECONCILE_ASKS_MAX = 64;
 /** Longest message of a runner's error that is stored, in characters; the rest is cut. */
 export const ERROR_MESSAGE_CHARACTERS_MAX = 8_192;
 /** Most details of a runner's error that are stored. */

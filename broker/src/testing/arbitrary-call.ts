@@ -143,6 +143,18 @@ export const ENTRY_ARBITRARIES: Readonly<Record<CallEntryKind, fc.Arbitrary<Call
   cancel_requested: entryOf("cancel_requested", { reason: anyText }),
   cancel_answered: entryOf("cancel_answered", { level: fc.constantFrom("delivered", "ignored") }),
   cancelled: entryOf("cancelled", { error: anyCallError, letRun: anyBoolean }),
+  reconcile_granted: entryOf("reconcile_granted", {
+    startedGrantId: anyText,
+    holder: anyHolder,
+    expiresAtMs: anyTime,
+    message: anyText,
+  }),
+  reconcile_unanswered: entryOf("reconcile_unanswered", {
+    grantId: anyText,
+    reason: fc.constantFrom("unknown", "unavailable", "timed_out", "gone"),
+    message: anyText,
+    askAgainAtMs: anyTimeOrNull,
+  }),
   reconciled: entryOf("reconciled", {
     outcome: fc.constantFrom("applied", "not_applied", "abandon"),
     by: anyText,
@@ -256,6 +268,13 @@ function entryFrom(pools: readonly EntryPool[], seed: EntrySeed, state: CallStat
     case "returned":
     case "lease_lost":
       return { ...about, grantId };
+    case "reconcile_granted":
+      return { ...about, startedGrantId: grantId };
+    case "reconcile_unanswered":
+      return { ...about, grantId: askOf(seed, state) };
+    case "reconciled":
+      // A person's word, or a handler's: of the one that is asked, or of another.
+      return seed.gap % 2 === 0 ? about : { ...about, askId: askOf(seed, state) };
     case "receipt":
     case "evidence":
       return { ...about, receipt: { ...about.receipt, grantId } } as CallEntry;
@@ -267,6 +286,10 @@ function entryFrom(pools: readonly EntryPool[], seed: EntrySeed, state: CallStat
     default:
       return about;
   }
+}
+
+function askOf(seed: EntrySeed, state: CallState): string {
+  return (seed.about === "newest" && state.kind === "needs_reconciliation" ? state.asked?.grantId : undefined) ?? "entry_unknown";
 }
 
 /** News as a driver tells it: numbered on from the log, the start once. */

@@ -5,6 +5,8 @@ import { type CallStateName, isSettled } from "../domain/call-view.js";
 export const TIMEOUT_MS = 60_000;
 export const CONFIRMATION_MS = 600_000;
 export const WEEK_MS = 604_800_000;
+/** A reconcile handler has this long to answer. */
+export const ANSWER_MS = 32_000;
 
 /** What a call is made with. */
 export interface CallSetting {
@@ -31,6 +33,9 @@ export class ReferenceCall {
   private endsMs = 0;
   private grant: { readonly id: string; readonly safe: boolean; readonly cancellable: boolean } | undefined;
   private readonly grants = new Set<string>();
+  private asked: { readonly id: string; readonly endsMs: number } | undefined;
+  private asks = 0;
+  private askNotBeforeMs = 0;
   private begun = false;
   private cancelAsked = false;
   /** Receipts that are stored, by grant and digest. */
@@ -68,6 +73,7 @@ export class ReferenceCall {
     if (reason === "forbidden") {
       this.state = "denied";
     } else if (this.begun && this.grant?.safe === false) {
+      this.forgetAsks();
       this.state = "needs_reconciliation";
     } else if (this.cancelAsked) {
       this.state = "cancelled";
@@ -78,6 +84,7 @@ export class ReferenceCall {
   }
 
   leaseLost(): void {
+    this.forgetAsks();
     this.state = this.grant?.safe === true ? (this.cancelAsked ? "cancelled" : "queued") : "needs_reconciliation";
   }
 
@@ -100,7 +107,41 @@ export class ReferenceCall {
     return again ? "unchanged" : "append";
   }
 
+  /** Whether a reconcile handler may be asked. */
+  ask(id: string, nowMs: number): boolean {
+    const lost = this.state === "running" && this.grant?.safe === false;
+    if (!(lost || this.state === "needs_reconciliation") || nowMs < this.askNotBeforeMs || this.asks >= 64) {
+      return false;
+    }
+    this.asks = lost ? 1 : this.asks + 1;
+    this.state = "needs_reconciliation";
+    this.asked = { id, endsMs: nowMs + ANSWER_MS };
+    this.askNotBeforeMs = nowMs + Math.min(60_000, 1_000 * 2 ** (this.asks - 1));
+    return true;
+  }
+
+  /** What the handler that was asked as `id` says; false: nobody hears it. */
+  answered(id: string, outcome: "applied" | "not_applied" | "unknown", valid: boolean, nowMs: number): boolean {
+    if (this.state !== "needs_reconciliation" || this.asked?.id !== id) {
+      return false;
+    }
+    if (outcome !== "unknown") {
+      this.reconcile(outcome, valid, nowMs);
+      return true;
+    }
+    this.unanswered(nowMs);
+    return true;
+  }
+
+  private unanswered(nowMs: number): void {
+    this.asked = undefined;
+    this.askNotBeforeMs = this.asks < 5 ? nowMs + 500 * 2 ** (this.asks - 1) : this.askNotBeforeMs;
+  }
+
   timers(nowMs: number): void {
+    if (this.state === "needs_reconciliation" && this.asked !== undefined && nowMs >= this.asked.endsMs) {
+      this.unanswered(nowMs);
+    }
     const late = this.deadlineMs !== null && nowMs >= this.deadlineMs;
     if (this.state === "awaiting_confirmation" && nowMs >= this.endsMs) {
       this.state = "denied";
@@ -109,8 +150,15 @@ export class ReferenceCall {
     } else if (this.state === "queued" && late) {
       this.state = "timed_out";
     } else if (this.state === "running" && late) {
+      this.forgetAsks();
       this.state = this.grant?.safe === true ? "timed_out" : "needs_reconciliation";
     }
+  }
+
+  private forgetAsks(): void {
+    this.asked = undefined;
+    this.asks = 0;
+    this.askNotBeforeMs = 0;
   }
 
   exhaust(): void {

@@ -304,7 +304,7 @@ describe("what a runner says of a grant", () => {
     const held = (phase: "running" | "outcome_unknown") =>
       stage.until(stage.perform(driver, { op: "held", runner: RUNNER, grantId, phase, session: session(7) }));
     expect(await held("running")).toEqual({ kind: "held", keep: true });
-    expect(await held("outcome_unknown")).toEqual({ kind: "held", keep: false });
+    expect(await held("outcome_unknown")).toEqual({ kind: "held", keep: false, over: true });
   });
 });
 

@@ -5,8 +5,16 @@
  * broker's name in the log hands the call over and stores nothing more; what a timer decided is tried again until it is
  * stored or pointless, so that no open state is left without a timer.
  */
-import { type CallRequest, type CallState, type Grant, isRepeatable, isSettledState } from "../domain/call/call-state.js";
+import {
+  type CallRequest,
+  type CallState,
+  type Grant,
+  isRepeatable,
+  isSettledState,
+  type ReconcileHolder,
+} from "../domain/call/call-state.js";
 import { decideDeadline, decideExhausted, decideLeaseLost } from "../domain/call/decide.js";
+import { decideAskExpired } from "../domain/call/decide-asks.js";
 import type { CallEntry } from "../domain/call/entries.js";
 import type { CallEffect, Transition } from "../domain/call/transition.js";
 import type { Json } from "../domain/ports/catalog.js";
@@ -243,6 +251,9 @@ export class CallDriver implements DrivenCall {
         this.context.effects.pushCancel(this, state.grant, state.cancel.reason);
       }
     }
+    if (state.kind === "needs_reconciliation") {
+      this.context.effects.reconcileAgain(this);
+    }
     this.timers.arm(state);
   }
 
@@ -333,6 +344,13 @@ export class CallDriver implements DrivenCall {
       case "revoke":
         effects.revoke(this, effect.grant, effect.reason);
         break;
+      case "send_reconcile":
+        this.location = sessionOf(effect.asked, this.known.record.request);
+        effects.sendReconcile(this, effect.asked);
+        break;
+      case "reconcile_again":
+        effects.reconcileAgain(this);
+        break;
       case "settled":
         effects.withdraw(this);
         effects.settled(this);
@@ -369,7 +387,8 @@ export class CallDriver implements DrivenCall {
   }
 
   private timeIsUp(): void {
-    this.later("deadline", (state) => decideDeadline(state, this.context.clock.now()));
+    const { clock, ids } = this.context;
+    this.later("deadline", (state) => decideDeadline(state, clock.now()) ?? decideAskExpired(state, clock.now(), ids.random()));
   }
 
   private leaseIsUp(): void {
@@ -414,7 +433,7 @@ export function holds(state: CallState, grantId: string): state is Extract<CallS
   return state.kind === "running" && state.grant.grantId === grantId;
 }
 
-function sessionOf(grant: Grant, request: CallRequest): SessionRef {
+function sessionOf(grant: ReconcileHolder, request: CallRequest): SessionRef {
   return {
     brokerId: grant.brokerId,
     application: request.application,

@@ -93,6 +93,8 @@ function dueAt(state: CallState): number | null {
     case "queued":
     case "running":
       return state.record.deadlineAtMs;
+    case "needs_reconciliation":
+      return state.asked?.expiresAtMs ?? null;
     default:
       return null;
   }

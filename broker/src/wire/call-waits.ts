@@ -6,6 +6,7 @@
  * a stream shows no progress after what the runner told later, also when the call changes its driver meanwhile (X6).
  */
 import { isSettledState } from "../domain/call/call-state.js";
+import { turnWaitsUntilMs } from "../domain/call/decide-asks.js";
 import { answersTurn, type CallEventView, type CallStateName } from "../domain/call-view.js";
 import type { CallDriver } from "./call-driver.js";
 import type { CallRouter } from "./call-router.js";
@@ -40,22 +41,39 @@ export class CallWaits {
     const over = (): boolean => clock.monotonic() >= endsAt || this.ended(signal);
     let state: CallStateName = driver.known.kind;
     let seq = driver.known.record.eventSeq;
-    while (!answersTurn(state) && !over()) {
+    let heldMs = this.turnWaitsMs(driver);
+    while ((!answersTurn(state) || heldMs > 0) && !over()) {
       const leftMs = endsAt - clock.monotonic();
+      // I6: "it was done" is a better answer than "nobody knows", where a handler is about to say.
+      const waitMs = answersTurn(state) ? Math.min(heldMs, leftMs) : leftMs;
       const local = this.context.table.get(driver.callId);
       if (local?.drives === true) {
         // Its own changes are enough: no event has to be shown to anybody.
-        const answered = (): boolean => answersTurn(local.known.kind) || !local.drives || this.ended(signal);
-        await changed(local, leftMs, this.context.driver(), answered, signal);
+        const answered = (): boolean => this.isAnswered(local) || !local.drives || this.ended(signal);
+        const changes = (): boolean => answered() || answersTurn(local.known.kind) !== answersTurn(state);
+        await changed(local, waitMs, this.context.driver(), changes, signal);
         state = local.known.kind;
+        heldMs = this.turnWaitsMs(local);
         continue;
       }
-      const batch = await this.events(driver.callId, seq, { waitMs: leftMs, limitMs: leftMs }, signal);
+      const batch = await this.events(driver.callId, seq, { waitMs, limitMs: leftMs }, signal);
       if (batch !== undefined) {
         seq = batch.events.at(-1)?.seq ?? seq;
         state = batch.state;
+        heldMs = batch.turnWaitsMs ?? 0;
       }
     }
+  }
+
+  /** How long the turn waits for a reconcile handler that is being asked. */
+  private turnWaitsMs(driver: CallDriver): number {
+    const { clock, figures } = this.context.driver();
+    const untilMs = turnWaitsUntilMs(driver.known, figures.reconcileTurnMs);
+    return untilMs === undefined ? 0 : Math.max(0, untilMs - clock.now());
+  }
+
+  private isAnswered(driver: CallDriver): boolean {
+    return answersTurn(driver.known.kind) && this.turnWaitsMs(driver) === 0;
   }
 
   /** All events after `afterSeq`, as they come; ends after `settled`, with the caller, or with the drain. */

@@ -71,6 +71,17 @@ export type DriverCommand =
       readonly by: string;
       readonly note: string | null;
     }
+  /** What a reconcile handler said. */
+  | {
+      readonly op: "reconcile_answer";
+      readonly runner: RunnerRef;
+      /** The reconcile grant. */
+      readonly grantId: string;
+      readonly outcome: "applied" | "not_applied" | "unknown" | "unavailable";
+      readonly value: StoredText | null;
+      /** Of the last two: why. */
+      readonly message: string;
+    }
   /** Another broker took calls over: do not believe your memory. */
   | { readonly op: "verify" }
   /** `isSure`, on this broker only: the driver stored something since the question was asked, so what it remembers is true. */
@@ -80,8 +91,11 @@ export type DriverCommand =
 
 export type DriverAnswer =
   | { readonly kind: "disposition"; readonly disposition: ReceiptDispositionName }
-  /** `keep` false: the grant counts no longer, the runner has to give it up. */
-  | { readonly kind: "held"; readonly keep: boolean }
+  /**
+   * `keep` false: the grant counts no longer, the runner has to give it up. `over`: nobody will ask what became of it, so a runner
+   * that does not know may forget it.
+   */
+  | { readonly kind: "held"; readonly keep: boolean; readonly over?: boolean }
   | { readonly kind: "view"; readonly view: CallView; readonly answered: boolean }
   | {
       readonly kind: "events";
@@ -90,6 +104,8 @@ export type DriverAnswer =
       readonly orders?: readonly (ProgressOrder | null)[];
       /** There are more events than one answer holds: ask again after the last one. */
       readonly more: boolean;
+      /** The agent's turn waits for the reconcile handler that is being asked, for this long yet. Left out when it does not. */
+      readonly turnWaitsMs?: number;
       readonly settled: boolean;
       readonly state: CallStateName;
     }
@@ -105,6 +121,9 @@ export type ReceiptDispositionName = "settled" | "repeated" | "evidence" | "expi
 /** To the broker that holds a runner's session. */
 export type SessionCommand =
   | { readonly op: "grant"; readonly grant: GrantToSend }
+  /** Would a question about a call of this tool be sent? */
+  | { readonly op: "can_reconcile"; readonly tool: { readonly tool: string; readonly version: string; readonly journalId: string } }
+  | { readonly op: "reconcile"; readonly question: QuestionToSend }
   | { readonly op: "cancel"; readonly callId: string; readonly grantId: string; readonly fence: number; readonly reason: string }
   | { readonly op: "revoke"; readonly callId: string; readonly grantId: string; readonly fence: number; readonly reason: string };
 
@@ -134,6 +153,16 @@ export interface GrantToSend {
   readonly deadlineAtMs: number;
   readonly scopes: readonly string[];
   readonly traceparent: string | null;
+}
+
+/** Everything that a reconcile frame says, made by the driver. */
+export interface QuestionToSend {
+  /** The reconcile grant; its deadline is that of the answer. */
+  readonly grant: GrantToSend;
+  readonly startedGrantId: string;
+  readonly startedFence: number;
+  /** The journal that saw the start. */
+  readonly journalId: string;
 }
 
 /** Broadcast to brokers that have a matching handler connected: who has a free runner answers. Or asked of one broker, which answers null then. */

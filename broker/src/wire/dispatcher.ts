@@ -4,7 +4,7 @@
  * Invariants: every queued call that this broker drives waits in its lane, is being granted, or has a time before which it
  * must not run; a claim that appears makes its broker look for what waits, here at once and elsewhere by a wake-up on the bus.
  */
-import type { Grant } from "../domain/call/call-state.js";
+import type { Grant, ReconcileGrant } from "../domain/call/call-state.js";
 import { backOffMs } from "../domain/call/decide.js";
 import type { WaitingFor } from "../domain/call-view.js";
 import type { Bus } from "../domain/ports/bus.js";
@@ -19,6 +19,7 @@ import type { LaneDesk } from "./lane-desk.js";
 import type { Membership } from "./membership.js";
 import type { OfferDesk } from "./offer-desk.js";
 import { LOCAL_CLAIM, type Placement } from "./placement.js";
+import type { ReconcileAsks } from "./reconcile-asks.js";
 import { handlerKeyOf, placeKey, type Requirement, requirementOf } from "./requirement.js";
 import { freeSlots, type Session } from "./session.js";
 import type { SessionPost } from "./session-post.js";
@@ -45,6 +46,7 @@ export interface DispatcherContext {
   readonly lanes: LaneDesk;
   readonly desk: () => OfferDesk;
   readonly post: () => SessionPost;
+  readonly reconcileAsks: () => ReconcileAsks;
 }
 
 export class Dispatcher implements DriverEffects {
@@ -137,8 +139,16 @@ export class Dispatcher implements DriverEffects {
     this.context.post().pushCancel(driver, grant, reason);
   }
 
-  revoke(driver: DrivenCall, grant: Grant, reason: string): void {
+  revoke(driver: DrivenCall, grant: Pick<Grant, "grantId" | "fence">, reason: string): void {
     this.context.post().revoke(driver, grant, reason);
+  }
+
+  sendReconcile(driver: DrivenCall, asked: ReconcileGrant): void {
+    this.context.post().sendReconcile(driver, asked);
+  }
+
+  reconcileAgain(driver: DrivenCall): void {
+    this.context.reconcileAsks().later(driver);
   }
 
   askHolder(driver: DrivenCall, grant: Grant): Promise<boolean> {

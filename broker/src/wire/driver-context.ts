@@ -1,5 +1,5 @@
 /** What the driver of a call needs: its ports, and what it may cause in the rest of the wire. */
-import type { CallRequest, CallState, Grant } from "../domain/call/call-state.js";
+import type { CallRequest, CallState, Grant, ReconcileGrant } from "../domain/call/call-state.js";
 import type { CallEntry } from "../domain/call/entries.js";
 import type { FaultDetail } from "../domain/fault.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -30,7 +30,11 @@ export interface DriverEffects {
   /** Without a placement the grant may have been sent before, by a broker that is gone: sending is idempotent. */
   sendGrant(driver: DrivenCall, grant: Grant, placement: Placement | undefined): void;
   pushCancel(driver: DrivenCall, grant: Grant, reason: string): void;
-  revoke(driver: DrivenCall, grant: Grant, reason: string): void;
+  revoke(driver: DrivenCall, grant: Pick<Grant, "grantId" | "fence">, reason: string): void;
+  /** Asks the reconcile handler of the call in needs_reconciliation. Idempotent. */
+  sendReconcile(driver: DrivenCall, asked: ReconcileGrant): void;
+  /** Looks for the handler anew, not before the state's `askAgainAtMs`. Idempotent. */
+  reconcileAgain(driver: DrivenCall): void;
   /** G1: asks the runner's present session what became of the grant. Resolves to whether there is one to ask. */
   askHolder(driver: DrivenCall, grant: Grant): Promise<boolean>;
   settled(driver: DrivenCall): void;

@@ -11,7 +11,9 @@ import type { DrivenCall, DriverContext } from "./driver-context.js";
 import { DEFAULT_FIGURES, type Figures } from "./figures.js";
 import { createPerformer, type Performer } from "./perform.js";
 import { LOCAL_CLAIM, type Placement } from "./placement.js";
+import { ReconcileAsks } from "./reconcile-asks.js";
 import { Random, SimProcess, simIds, World } from "./schedule/world.test.kit.js";
+import type { SessionRef } from "./session.js";
 import { createTimerWheel } from "./timer-wheel.js";
 
 export const CALL_ID = "call_sample";
@@ -25,7 +27,8 @@ export interface DriverStage {
   /** What effects were asked for, in order. */
   readonly effects: string[];
   /** Whether a runner's present session is there to be asked. */
-  holder: { isThere: boolean };
+  holder: { isThere: boolean; reconciles: boolean; session: SessionRef | undefined };
+  readonly reconcileAsks: ReconcileAsks;
   readonly perform: Performer;
   readonly context: DriverContext;
   driver(brokerId?: string): CallDriver;
@@ -47,7 +50,7 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
   const inner = createMemoryLedger({ store, turn: () => Promise.resolve() });
   const faults: DriverStage["faults"] = { append: undefined };
   const effects: string[] = [];
-  const holder = { isThere: false };
+  const holder: DriverStage["holder"] = { isThere: false, reconciles: false, session: undefined };
   const ledger: Ledger = {
     ...inner,
     description: inner.description,
@@ -64,8 +67,8 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
   });
   const note =
     (what: string) =>
-    (_driver: DrivenCall, grant?: Grant): void =>
-      void effects.push(grant === undefined ? what : `${what} ${grant.attempt}`);
+    (_driver: DrivenCall, grant?: Partial<Grant>): void =>
+      void effects.push(grant?.attempt === undefined ? what : `${what} ${grant.attempt}`);
   function contextOf(brokerId: string): DriverContext {
     return {
       brokerId,
@@ -86,6 +89,8 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
         },
         pushCancel: note("cancel"),
         revoke: note("revoke"),
+        sendReconcile: note("send reconcile"),
+        reconcileAgain: note("reconcile again"),
         askHolder: async () => {
           effects.push("ask");
           return holder.isThere;
@@ -96,6 +101,16 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
     };
   }
   const context = contextOf("broker_a");
+  const drivers = new Map<string, CallDriver>();
+  const reconcileAsks = new ReconcileAsks({
+    driver: () => context,
+    find: (callId) => drivers.get(callId),
+    post: () => ({
+      canReconcile: async () => holder.reconciles,
+      presentSession: async () => holder.session,
+      sendReconcile: () => void effects.push("send reconcile"),
+    }),
+  });
   return {
     world,
     process,
@@ -103,9 +118,20 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
     faults,
     effects,
     holder,
+    reconcileAsks,
     context,
-    perform: createPerformer({ driver: () => context, modelText: (code) => code, solitary: () => false, whyWaiting: () => "runner" }),
-    driver: (brokerId = "broker_a") => new CallDriver(CALL_ID, brokerId === "broker_a" ? context : contextOf(brokerId)),
+    perform: createPerformer({
+      driver: () => context,
+      modelText: (code) => code,
+      solitary: () => false,
+      whyWaiting: () => "runner",
+      reconcileAsks,
+    }),
+    driver(brokerId = "broker_a") {
+      const driver = new CallDriver(CALL_ID, brokerId === "broker_a" ? context : contextOf(brokerId));
+      drivers.set(CALL_ID, driver);
+      return driver;
+    },
     async foreign(entry) {
       const last = store.entriesOfCall.get(CALL_ID)?.at(-1)?.version ?? 0;
       const outcome = await inner.append(CALL_ID, last, { entryId: ids.next("entry"), data: encodeEntry(entry), mark: "none" });

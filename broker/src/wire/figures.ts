@@ -20,6 +20,10 @@ export interface Figures {
   readonly waitingNoticeMs: number;
   /** A person has this long to confirm a call. */
   readonly confirmationMs: number;
+  /** A reconcile handler has this long to answer. */
+  readonly reconcileMs: number;
+  /** An agent's turn waits this long for the first answer of a reconcile handler that is asked. */
+  readonly reconcileTurnMs: number;
   /** How long an agent's request waits for the ledger before it is told 503. */
   readonly ledgerAnswerMs: number;
   /** Settled calls stay in memory for this long, for those who wait for them. */
@@ -43,6 +47,8 @@ export const DEFAULT_FIGURES: Figures = {
   reservationMs: 1_000,
   waitingNoticeMs: 250,
   confirmationMs: 600_000,
+  reconcileMs: 30_000,
+  reconcileTurnMs: 2_000,
   ledgerAnswerMs: 5_000,
   settledMemoryMs: 10_000,
   openCallCheckMs: 5_000,

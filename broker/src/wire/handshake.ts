@@ -9,7 +9,7 @@ import { handlerKey } from "./requirement.js";
 import { mayActFor } from "./session-credentials.js";
 
 export const PROTOCOL_VERSIONS: readonly number[] = [1];
-const RUNNER_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
+export const RUNNER_ID_PATTERN = /^[A-Za-z0-9_-]{1,64}$/;
 
 export interface HelloRefusal {
   readonly kind: "refused";
@@ -62,29 +62,9 @@ export async function checkHello(
   if (fault !== undefined) {
     return refuse("hello_invalid", fault, 4400);
   }
-  if (principal.binding !== "*" && principal.binding !== hello.binding) {
-    return refuse("binding_not_permitted", `the runner key is for another binding than ${hello.binding}`, 4403);
-  }
-  const bindingKind = await kindOf(hello.binding, principal, connection, context);
-  if (bindingKind === undefined) {
-    return refuse("binding_not_permitted", `binding ${hello.binding} is not registered: PUT /v1/bindings/${hello.binding} first`, 4403);
-  }
-  if (bindingKind !== "backend" && principal.subject !== undefined && principal.subject !== hello.subject) {
-    return refuse("credential_not_permitted", "the credential is for another subject than the hello names", 4403);
-  }
-  if (bindingKind !== "backend" && !mayActFor(principal, hello.subject)) {
-    return refuse(
-      "subject_token_required",
-      `binding ${hello.binding} is of kind ${bindingKind}: a runner key cannot prove a subject there`,
-      4403,
-    );
-  }
-  if (bindingKind !== "backend" && hello.subject === "") {
-    return refuse(
-      "hello_invalid",
-      `subject: binding ${hello.binding} is of kind ${bindingKind}, so the runner must name the subject it acts for`,
-      4400,
-    );
+  const admitted = await admitRunner(principal, hello, connection, context);
+  if (admitted.kind === "refused") {
+    return admitted;
   }
   const handlers = new Map<string, HandlerDeclaration>();
   for (const handler of hello.handlers) {
@@ -94,11 +74,52 @@ export async function checkHello(
     kind: "accepted",
     principal,
     protocolVersion,
-    bindingKind,
-    subject: bindingKind === "backend" ? null : hello.subject,
+    bindingKind: admitted.bindingKind,
+    subject: admitted.subject,
     handlers,
     slots: Math.min(hello.slots, SLOTS_MAX),
   };
+}
+
+export interface AdmittedRunner {
+  readonly kind: "admitted";
+  readonly bindingKind: BindingKind;
+  /** Null on a backend. */
+  readonly subject: string | null;
+}
+
+/** May who holds this credential serve the binding, on behalf of the subject? */
+export async function admitRunner(
+  principal: RunnerPrincipal,
+  { binding, subject }: { readonly binding: string; readonly subject: string },
+  connection: Pick<RunnerConnection, "origin">,
+  context: Omit<HandshakeContext, "authenticator">,
+): Promise<AdmittedRunner | HelloRefusal> {
+  if (principal.binding !== "*" && principal.binding !== binding) {
+    return refuse("binding_not_permitted", `the runner key is for another binding than ${binding}`, 4403);
+  }
+  const bindingKind = await kindOf(binding, principal, connection, context);
+  if (bindingKind === undefined) {
+    return refuse("binding_not_permitted", `binding ${binding} is not registered: PUT /v1/bindings/${binding} first`, 4403);
+  }
+  if (bindingKind !== "backend" && principal.subject !== undefined && principal.subject !== subject) {
+    return refuse("credential_not_permitted", "the credential is for another subject than was named", 4403);
+  }
+  if (bindingKind !== "backend" && !mayActFor(principal, subject)) {
+    return refuse(
+      "subject_token_required",
+      `binding ${binding} is of kind ${bindingKind}: a runner key cannot prove a subject there`,
+      4403,
+    );
+  }
+  if (bindingKind !== "backend" && subject === "") {
+    return refuse(
+      "hello_invalid",
+      `subject: binding ${binding} is of kind ${bindingKind}, so the runner must name the subject it acts for`,
+      4400,
+    );
+  }
+  return { kind: "admitted", bindingKind, subject: bindingKind === "backend" ? null : subject };
 }
 
 function formFault(hello: Hello): string | undefined {
@@ -134,8 +155,8 @@ function formFault(hello: Hello): string | undefined {
 async function kindOf(
   binding: string,
   principal: RunnerPrincipal,
-  connection: RunnerConnection,
-  context: HandshakeContext,
+  connection: Pick<RunnerConnection, "origin">,
+  context: Omit<HandshakeContext, "authenticator">,
 ): Promise<BindingKind | undefined> {
   try {
     return (await context.catalog.getBinding(principal.application, binding)).kind;

@@ -45,7 +45,10 @@ function stage(slots: number) {
     sdk: "",
     connectedAtMs: 0,
     handlers: new Map([
-      [handlerKey("default", "shop", "echo", "1"), { tool: "echo", version: "1", idempotent: false, cancellable: false, readOnly: false }],
+      [
+        handlerKey("default", "shop", "echo", "1"),
+        { tool: "echo", version: "1", idempotent: false, cancellable: false, readOnly: false, reconciles: false },
+      ],
     ]),
     grants: new SessionGrants(() => undefined),
     work: new SessionWork(timers),

@@ -1,6 +1,6 @@
 /** What the gateways may ask of the wire. HTTP and gRPC are two spellings of these operations. */
 
-import type { BrokerFrame, FrameChannel, RunnerFrame } from "@toolrunner/proto";
+import type { BrokerFrame, FrameChannel, Receipt, RunnerFrame } from "@toolrunner/proto";
 import type { CallEventView, CallFilter, CallView } from "../domain/call-view.js";
 import type { AgentPrincipal, RunnerPrincipal } from "../domain/ports/access.js";
 import type { Json, Page, PageRequest } from "../domain/ports/catalog.js";
@@ -114,4 +114,27 @@ export type RunnerChannel = FrameChannel<RunnerFrame, BrokerFrame>;
 export interface RunnerSessions {
   /** Serves one session over `channel` until it closed. Never rejects. */
   serve(channel: RunnerChannel, connection: RunnerConnection): Promise<void>;
+}
+
+/** The last request of a page that closes: receipts that it may not have brought to its session any more. */
+export interface FlushRequest {
+  readonly credential: string;
+  readonly binding: string;
+  /** "" on a backend. */
+  readonly subject: string;
+  readonly runnerId: string;
+  readonly receipts: readonly Receipt[];
+}
+
+/** What came of one receipt of a flush. */
+export type FlushedReceipt =
+  | { readonly kind: "taken"; readonly disposition: "settled" | "repeated" | "evidence" | "expired" }
+  /** Not well-formed: it cannot be taken, now or later. */
+  | { readonly kind: "refused"; readonly message: string }
+  /** What became of it is not known: it can be given again. */
+  | { readonly kind: "failed"; readonly error: unknown };
+
+export interface RunnerFlush {
+  /** Takes each receipt as it would be taken from a frame; answers in their order. Rejects with a `BrokerError` when none may be taken. */
+  flush(request: FlushRequest): Promise<readonly FlushedReceipt[]>;
 }

@@ -1,8 +1,8 @@
 /** Carries one command out on a call's driver. */
 
-import type { StoredText } from "../domain/call/call-state.js";
-import { isSettledState } from "../domain/call/call-state.js";
+import { type Grant, isSettledState } from "../domain/call/call-state.js";
 import { callError, decideCancel, decideLeaseLost, decideReceipt, decideReconcile, type ReceiptDecision } from "../domain/call/decide.js";
+import { turnWaitsUntilMs } from "../domain/call/decide-asks.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
 import type { CallEventView, CallView, EventName, WaitingFor } from "../domain/call-view.js";
@@ -12,11 +12,14 @@ import type { KnownState } from "./call-log.js";
 import type { DriverAnswer, DriverCommand, ProgressOrder, RunnerRef } from "./commands.js";
 import { type Decision, type DriverContext, NotDriver } from "./driver-context.js";
 import type { WaitSignal } from "./operations.js";
+import { isOver, type ReconcileAsks } from "./reconcile-asks.js";
+import { faultsOf } from "./result-check.js";
 
 export type Performer = (driver: CallDriver, command: DriverCommand) => Promise<DriverAnswer>;
 
 export interface PerformerContext {
   readonly driver: () => DriverContext;
+  readonly reconcileAsks: Pick<ReconcileAsks, "holderIsBack" | "answer">;
   readonly modelText: (code: string, message: string) => string;
   /** Was there never another broker? */
   readonly solitary: () => boolean;
@@ -54,12 +57,6 @@ export function createPerformer(context: PerformerContext): Performer {
     const value = storedValueOf(state);
     const blobText = value?.kind === "blob" ? await context.driver().ledger.blobs.get(value.name) : undefined;
     return { kind: "view", view: shown(context, driver, state, blobText), answered };
-  }
-
-  async function faultsOf(driver: CallDriver, value: StoredText): Promise<readonly FaultDetail[]> {
-    const { ledger, resultFaults } = context.driver();
-    const json = value.kind === "inline" ? value.json : await ledger.blobs.get(value.name);
-    return resultFaults(driver.known.record.request, json);
   }
 
   /**
@@ -101,7 +98,7 @@ export function createPerformer(context: PerformerContext): Performer {
     await knowing(driver, facts.grantId);
     const { outcome, value } = facts;
     const isChecked = outcome === "succeeded" && value !== null && !driver.takesAnyResult;
-    const resultFaults = isChecked ? await faultsOf(driver, value) : [];
+    const resultFaults = isChecked ? await faultsOf(context.driver(), driver, value) : [];
     return driver.decide((state): Decision<DriverAnswer> => {
       const decision = receiptDecision(state, facts, resultFaults);
       return decision.kind === "append"
@@ -132,6 +129,10 @@ export function createPerformer(context: PerformerContext): Performer {
     await knowing(driver, command.grantId);
     const state = driver.known;
     const { grantId, phase } = command;
+    if (phase === "outcome_unknown" && state.kind === "needs_reconciliation" && isJournalOf(state.grant, command)) {
+      await context.reconcileAsks.holderIsBack(driver, command.session);
+      return false;
+    }
     if (!holds(state, grantId)) {
       // A finished grant's receipt is on its way, and it is the receipt that is answered. A handler that was skipped runs on;
       // what became of one whose process is gone, nobody will tell any more.
@@ -146,6 +147,8 @@ export function createPerformer(context: PerformerContext): Performer {
       return false;
     }
     if (phase === "outcome_unknown") {
+      // One that can find out is asked in the same entry; then the grant is lost already.
+      await context.reconcileAsks.holderIsBack(driver, command.session);
       const { clock, ids } = context.driver();
       await driver.decide((now) => ({
         entry: holds(now, grantId) ? decideLeaseLost(now, "runner_restarted", clock.now(), ids.random()) : undefined,
@@ -186,7 +189,7 @@ export function createPerformer(context: PerformerContext): Performer {
 
   async function reconcile(driver: CallDriver, command: Extract<DriverCommand, { op: "reconcile" }>): Promise<DriverAnswer> {
     const { clock, figures } = context.driver();
-    const resultFaults = command.value === null ? [] : await faultsOf(driver, command.value);
+    const resultFaults = command.value === null ? [] : await faultsOf(context.driver(), driver, command.value);
     const open = await driver.decide((state): Decision<boolean> => {
       if (state.kind !== "needs_reconciliation" || state.grant.grantId !== command.grantId) {
         return { answer: false };
@@ -242,7 +245,9 @@ export function createPerformer(context: PerformerContext): Performer {
         return DONE;
       }
       case "held":
-        return { kind: "held", keep: await held(driver, command) };
+        return heldAnswer(driver, command, await held(driver, command));
+      case "reconcile_answer":
+        return context.reconcileAsks.answer(driver, command);
       case "cancel":
         return cancel(driver, command);
       case "confirm":
@@ -262,6 +267,15 @@ export function createPerformer(context: PerformerContext): Performer {
         return events(driver, command.afterSeq, command.waitMs, context.driver());
     }
   };
+}
+
+/** Does the journal speak that took this grant? */
+function isJournalOf(grant: Grant, command: Extract<DriverCommand, { op: "held" }>): boolean {
+  return grant.grantId === command.grantId && grant.journalId === command.runner.journalId;
+}
+
+function heldAnswer(driver: CallDriver, { grantId, phase }: Extract<DriverCommand, { op: "held" }>, keep: boolean): DriverAnswer {
+  return { kind: "held", keep, ...(phase === "outcome_unknown" && isOver(driver.known, grantId) ? { over: true } : {}) };
 }
 
 /** News of a grant: nothing is stored, and nobody waits for an answer. */
@@ -293,10 +307,10 @@ export function concerns(driver: CallDriver, runner: RunnerRef): boolean {
 
 async function events(driver: CallDriver, afterSeq: number, waitMs: number, context: DriverContext): Promise<DriverAnswer> {
   const after = () => driver.events.filter((event) => event.seq > afterSeq);
-  const isOver = () => isSettledState(driver.known);
-  if (after().length === 0 && !isOver() && waitMs > 0) {
+  const isEnded = () => isSettledState(driver.known);
+  if (after().length === 0 && !isEnded() && waitMs > 0) {
     const driven = driver.drives;
-    await changed(driver, waitMs, context, () => after().length > 0 || isOver() || (driven && !driver.drives));
+    await changed(driver, waitMs, context, () => after().length > 0 || isEnded() || (driven && !driver.drives));
   }
   const views: CallEventView[] = [];
   const orders: (ProgressOrder | null)[] = [];
@@ -315,9 +329,15 @@ async function events(driver: CallDriver, afterSeq: number, waitMs: number, cont
     events: views,
     ...(orders.some((order) => order !== null) ? { orders } : {}),
     more: views.length < all.length,
-    settled: isOver(),
+    ...turnWaits(driver, context),
+    settled: isSettledState(driver.known),
     state: driver.known.kind,
   };
+}
+
+function turnWaits(driver: CallDriver, { clock, figures }: Pick<DriverContext, "clock" | "figures">): { turnWaitsMs?: number } {
+  const leftMs = (turnWaitsUntilMs(driver.known, figures.reconcileTurnMs) ?? 0) - clock.now();
+  return leftMs > 0 ? { turnWaitsMs: leftMs } : {};
 }
 
 /** Resolves when `until` holds after a change of the driver, or after `waitMs`. */

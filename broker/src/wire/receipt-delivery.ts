@@ -6,18 +6,14 @@
  * only for a call that takes it, and once however often it is sent.
  */
 import type { Receipt } from "@toolrunner/proto";
-import type { StoredText } from "../domain/call/call-state.js";
-import { type BackOff, backOffMs, callError } from "../domain/call/decide.js";
-import { RESULT_DEPTH_MAX } from "../domain/limits.js";
+import { type BackOff, backOffMs } from "../domain/call/decide.js";
 import type { IdSource } from "../domain/ports/clock.js";
-import { type BlobStore, INLINE_VALUE_BYTES_MAX } from "../domain/ports/ledger.js";
 import type { DriverHint } from "./call-router.js";
 import type { ReceiptDispositionName } from "./commands.js";
-import { inlineText, type ReceiptFactsRead, receiptAckFrame, receiptFacts } from "./frames.js";
-import { fault, isId, type RunnerAsks, runnerOf } from "./runner-asks.js";
-import { readRunnerJson } from "./runner-json.js";
+import { type ReceiptFactsRead, receiptAckFrame } from "./frames.js";
+import { type ReceiptAcceptance, readReceipt } from "./receipt-acceptance.js";
+import { fault, type RunnerAsks, runnerOf } from "./runner-asks.js";
 import type { Session } from "./session.js";
-import { storedOnce } from "./stored-once.js";
 
 const AGAIN: BackOff = { baseMs: 100, maxMs: 5_000, jitter: 0.5 };
 
@@ -30,21 +26,15 @@ export class ReceiptDelivery {
   /** By session, then by grant and digest. */
   private readonly under = new WeakMap<Session, Map<string, Delivery>>();
 
-  constructor(private readonly context: { readonly asks: RunnerAsks; readonly blobs: BlobStore; readonly ids: IdSource }) {}
+  constructor(
+    private readonly acceptance: ReceiptAcceptance,
+    private readonly context: { readonly asks: RunnerAsks; readonly ids: IdSource },
+  ) {}
 
   take(session: Session, receipt: Receipt): void {
-    if (!isId(receipt.callId) || !isId(receipt.grantId)) {
-      fault(session, "frame_invalid", "receipt: call_id and grant_id are needed, as the grant named them", receipt.callId);
-      return;
-    }
-    const read = receiptFacts(receipt, session.ref.runnerId);
+    const read = readReceipt(receipt, session.ref.runnerId);
     if (typeof read === "string") {
-      fault(session, "frame_invalid", `receipt: ${read}`, receipt.callId);
-      return;
-    }
-    const value = read.json === null ? undefined : readRunnerJson(read.json);
-    if (value?.kind === "not_json") {
-      fault(session, "frame_invalid", "receipt: the result is not JSON", receipt.callId);
+      fault(session, "frame_invalid", read, receipt.callId);
       return;
     }
     session.declines = 0;
@@ -60,7 +50,7 @@ export class ReceiptDelivery {
     const delivery: Delivery = { sent: 1 };
     under.set(key, delivery);
     session.work.inOrder(receipt.grantId, read.json?.length ?? 0, async () => {
-      const disposition = await this.deliver(session, receipt.callId, value?.kind === "too_deep" ? tooDeep(read.facts) : read);
+      const disposition = await this.deliver(session, receipt.callId, read);
       under.delete(key);
       if (disposition !== undefined) {
         session.grants.settle(receipt.grantId);
@@ -76,7 +66,7 @@ export class ReceiptDelivery {
     const hint: DriverHint = { driver: session.grants.get(read.facts.grantId)?.driver };
     for (let tries = 1; !session.closed; tries += 1) {
       try {
-        return await this.disposition(session, callId, read, hint);
+        return await this.acceptance.accept({ runner: runnerOf(session), runnerId: session.ref.runnerId }, callId, read, hint);
       } catch (error) {
         this.context.asks.failed(session, callId, "receipt", error);
       }
@@ -85,37 +75,4 @@ export class ReceiptDelivery {
     }
     return undefined;
   }
-
-  private async disposition(
-    session: Session,
-    callId: string,
-    { facts, json }: ReceiptFactsRead,
-    hint: DriverHint,
-  ): Promise<ReceiptDispositionName> {
-    const { asks, blobs } = this.context;
-    const runner = runnerOf(session);
-    let value: StoredText | null = json === null ? null : inlineText(json);
-    if (value !== null && value.bytes > INLINE_VALUE_BYTES_MAX) {
-      const wanted = await asks.ask(session, callId, { op: "receipt_probe", runner, receipt: { ...facts, value: null } }, hint);
-      if (wanted?.kind !== "done") {
-        return wanted?.kind === "disposition" ? wanted.disposition : "expired";
-      }
-      value = await storedOnce(blobs, callId, value);
-    }
-    const answer = await asks.ask(session, callId, { op: "receipt", runner, receipt: { ...facts, value } }, hint);
-    if (answer === undefined) {
-      // Nothing is stored of this call: it was removed after its time, or it is not of this ledger.
-      return "expired";
-    }
-    if (answer.kind !== "disposition") {
-      throw new Error(`a receipt was answered by ${answer.kind}`);
-    }
-    return answer.disposition;
-  }
-}
-
-/** A result that nobody could be shown: the call fails for it, instead of staying open. */
-function tooDeep(facts: ReceiptFactsRead["facts"]): ReceiptFactsRead {
-  const message = `the result is nested deeper than ${RESULT_DEPTH_MAX} levels`;
-  return { facts: { ...facts, outcome: "failed", error: callError("result_invalid", message) }, json: null };
 }

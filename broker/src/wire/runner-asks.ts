@@ -13,9 +13,14 @@ export class RunnerAsks {
 
   /** `undefined`: there is no such call, or none that is the runner's business. */
   ask(session: Session, callId: string, command: DriverCommand, hint: DriverHint | undefined): Promise<DriverAnswer | undefined> {
+    return this.askFor(session.ref.runnerId, callId, command, hint);
+  }
+
+  /** The same for a runner that may have no session. */
+  askFor(runnerId: string, callId: string, command: DriverCommand, hint: DriverHint | undefined): Promise<DriverAnswer | undefined> {
     return this.context.router.command(callId, command, hint).catch((error: unknown) => {
       if (error instanceof CallNotFound) {
-        this.context.log.warn("frame_for_unknown_call", { runner_id: session.ref.runnerId, call_id: logged(callId), op: command.op });
+        this.context.log.warn("frame_for_unknown_call", { runner_id: runnerId, call_id: logged(callId), op: command.op });
         return undefined;
       }
       throw error;
@@ -23,8 +28,13 @@ export class RunnerAsks {
   }
 
   failed(session: Session, callId: string, what: string, error: unknown): void {
+    this.failedFor(session.ref.runnerId, callId, what, error);
+  }
+
+  /** The same for a runner that may have no session. */
+  failedFor(runnerId: string, callId: string, what: string, error: unknown): void {
     this.context.log.error("frame_failed", {
-      runner_id: session.ref.runnerId,
+      runner_id: runnerId,
       call_id: logged(callId),
       what,
       error: error instanceof Error ? error.message : String(error),

@@ -8,7 +8,7 @@
 import type { GrantPhase, HeldGrant } from "@toolrunner/proto";
 import { EntryFormatError } from "../domain/call/entry-codec.js";
 import type { HeldPhase } from "./commands.js";
-import { phaseName } from "./frames.js";
+import { phaseName, receiptAckFrame } from "./frames.js";
 import { fault, isId, logged, type RunnerAsks, runnerOf } from "./runner-asks.js";
 import { freeSlots, type Session } from "./session.js";
 
@@ -176,6 +176,10 @@ export class RunnerReports {
       return;
     }
     this.drop(session, grantId);
+    // Nobody will ask what became of it: the runner may forget it.
+    if (phase === "outcome_unknown" && (answer === undefined || (answer.kind === "held" && answer.over === true))) {
+      session.channel.send(receiptAckFrame(callId, grantId, "expired"));
+    }
     if (phase !== "not_started") {
       revoke(session, { callId, grantId, fence }, "the grant counts no longer");
     }

@@ -183,7 +183,17 @@ export class LocalSessions implements RunnerSessions {
     if (command.op === "grant") {
       return this.sendGrant(present, ref.sessionEpoch, command.grant);
     }
+    const questions = this.context.frames().questions;
+    if (command.op === "can_reconcile" || command.op === "reconcile") {
+      if (present === undefined || present.ref.sessionEpoch !== ref.sessionEpoch) {
+        return "gone";
+      }
+      return command.op === "reconcile" ? questions.send(present, command.question) : questions.canAsk(present, command.tool);
+    }
     const { op, callId, grantId, fence, reason } = command;
+    if (present !== undefined && op === "revoke") {
+      questions.forget(present, grantId);
+    }
     present?.channel.send({ frame: { $case: op, value: { callId, grantId, fence, reason } } });
     return present === undefined ? "gone" : "sent";
   }

@@ -20,19 +20,24 @@ import type { Log } from "../domain/ports/log.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
+import type { Figures } from "./figures.js";
 import { cut, isTime, phaseName } from "./frames.js";
 import { type NewsCommand, tellNews } from "./perform.js";
+import type { ReceiptAcceptance } from "./receipt-acceptance.js";
 import { ReceiptDelivery } from "./receipt-delivery.js";
-import { fault, isId, logged, RunnerAsks, runnerOf } from "./runner-asks.js";
+import { fault, isId, logged, type RunnerAsks, runnerOf } from "./runner-asks.js";
 import { readRunnerJson } from "./runner-json.js";
 import { RunnerReports } from "./runner-reports.js";
 import { type Session, sightOf } from "./session.js";
+import { SessionAsks } from "./session-asks.js";
 import { toolFields } from "./tool-definitions.js";
 
 /** News of one grant that waits for its turn; more of it is dropped (X6). */
 const NEWS_WAITING_MAX = 64;
 
 export interface FrameContext {
+  readonly asks: RunnerAsks;
+  readonly acceptance: ReceiptAcceptance;
   readonly router: CallRouter;
   readonly dispatcher: Dispatcher;
   readonly catalog: CatalogOperations;
@@ -40,18 +45,20 @@ export interface FrameContext {
   readonly clock: Clock;
   readonly ids: IdSource;
   readonly log: Log;
+  readonly figures: Pick<Figures, "leaseMs">;
 }
 
 export class FrameHandlers {
-  private readonly asks: RunnerAsks;
+  /** Questions to reconcile handlers. */
+  readonly questions: SessionAsks;
   private readonly receipts: ReceiptDelivery;
   private readonly reports: RunnerReports;
 
   constructor(private readonly context: FrameContext) {
-    this.asks = new RunnerAsks(context);
-    this.receipts = new ReceiptDelivery({ asks: this.asks, blobs: context.blobs, ids: context.ids });
+    this.questions = new SessionAsks(context);
+    this.receipts = new ReceiptDelivery(context.acceptance, { asks: context.asks, ids: context.ids });
     this.reports = new RunnerReports({
-      asks: this.asks,
+      asks: context.asks,
       slotFreed: (session, wasFull) => context.dispatcher.slotFreed(session, wasFull),
       heardHere: (session, callId, grantId) => context.router.heardHere(callId, grantId, runnerOf(session), session.ref),
     });
@@ -85,6 +92,9 @@ export class FrameHandlers {
         return;
       case "revokeAnswer":
         this.revokeAnswer(session, frame.value);
+        return;
+      case "reconcileAnswer":
+        this.questions.take(session, frame.value);
         return;
       case "drain":
         session.draining = true;
@@ -236,9 +246,9 @@ export class FrameHandlers {
     const hint = session.grants.get(command.grantId) ?? { driver: undefined };
     session.work.inOrder(command.grantId, characters, async () => {
       try {
-        await this.asks.ask(session, callId, command, hint);
+        await this.context.asks.ask(session, callId, command, hint);
       } catch (error) {
-        this.asks.failed(session, callId, command.op, error);
+        this.context.asks.failed(session, callId, command.op, error);
       }
     });
   }

@@ -2,7 +2,8 @@
  * Carries what drivers say to the sessions of runners, here or on another broker, until it is answered. All of it is idempotent
  * by the grant, and what became pointless meanwhile is not said again.
  */
-import type { Grant } from "../domain/call/call-state.js";
+import type { Grant, ReconcileGrant } from "../domain/call/call-state.js";
+import { decideUnanswered } from "../domain/call/decide-asks.js";
 import type { Registry } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
@@ -19,6 +20,9 @@ export interface SessionPostContext {
   readonly clock: Clock;
   readonly log: Log;
   readonly post: BrokerPost;
+  readonly random: () => number;
+  /** How long an answer of another broker may take. */
+  readonly answerMs: number;
   /** Carries a command out on a session of this broker. */
   readonly onSession: (ref: SessionRef, command: SessionCommand) => SessionAnswer;
   /** The records of sessions; undefined before the start. */
@@ -52,27 +56,65 @@ export class SessionPost {
     });
   }
 
-  revoke(driver: DrivenCall, grant: Grant, reason: string): void {
+  /** May the reconcile handler of this tool be asked on this session? */
+  async canReconcile(ref: SessionRef, tool: Extract<SessionCommand, { op: "can_reconcile" }>["tool"]): Promise<boolean> {
+    return (await this.to(ref, { op: "can_reconcile", tool }, () => false)) === "sent";
+  }
+
+  sendReconcile(driver: DrivenCall, asked: ReconcileGrant): void {
+    const state = driver.known;
+    if (state.kind !== "needs_reconciliation") {
+      return;
+    }
+    const { request } = state.record;
+    const { grantId, fence, expiresAtMs } = asked;
+    // Its answer has to get here before its time is up.
+    const deadlineAtMs = expiresAtMs - this.context.answerMs;
+    const grant: GrantToSend = { ...this.grantToSend(driver, { ...state.grant, grantId, fence }, undefined), deadlineAtMs };
+    const question = { grant, startedGrantId: state.grant.grantId, startedFence: state.grant.fence, journalId: asked.journalId };
+    const ref: SessionRef = {
+      brokerId: asked.brokerId,
+      application: request.application,
+      binding: request.binding,
+      runnerId: asked.runnerId,
+      sessionEpoch: asked.sessionEpoch,
+    };
+    const isPointless = (): boolean =>
+      !driver.drives || driver.known.kind !== "needs_reconciliation" || driver.known.asked?.grantId !== grantId;
+    const sent = this.to(ref, { op: "reconcile", question }, isPointless).then((answer) => {
+      if (answer !== "sent") {
+        const why = { reason: "gone", message: "the runner's session ended before it was asked" } as const;
+        driver.later("reconcile_gone", (now) => decideUnanswered(now, grantId, why, this.context.clock.now(), this.context.random()));
+      }
+    });
+    this.background(sent, driver);
+  }
+
+  revoke(driver: DrivenCall, grant: Pick<Grant, "grantId" | "fence">, reason: string): void {
     // The runner has to learn of it whatever the call came to.
     this.tell(driver, { op: "revoke", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason }, () => false);
   }
 
   /** G1: sends a revoke to the present session of the grant's runner, where that is one with the same journal. */
   async askHolder(driver: DrivenCall, grant: Grant): Promise<boolean> {
-    const { application, binding } = driver.known.record.request;
-    const runner = { application, binding, runnerId: grant.runnerId };
-    const found = await this.context.records()?.get(sessionKey(runner));
-    if (found === undefined) {
-      return false;
-    }
-    const { brokerId, journalId } = decodeSessionRecord(found.value);
-    if (journalId !== grant.journalId) {
+    const session = await this.presentSession(driver, grant);
+    if (session === undefined) {
       return false;
     }
     const { callId } = driver;
     const command: SessionCommand = { op: "revoke", callId, grantId: grant.grantId, fence: grant.fence, reason: "is it still held?" };
-    const answer = await this.to({ ...runner, brokerId, sessionEpoch: found.revision }, command, () => !holds(driver.known, grant.grantId));
-    return answer === "sent";
+    return (await this.to(session, command, () => !holds(driver.known, grant.grantId))) === "sent";
+  }
+
+  /** The present session of the runner that was granted; undefined: it has none, or one with another journal. */
+  async presentSession(driver: DrivenCall, grant: Grant): Promise<SessionRef | undefined> {
+    const { application, binding } = driver.known.record.request;
+    const runner = { application, binding, runnerId: grant.runnerId };
+    const found = await this.context.records()?.get(sessionKey(runner));
+    const record = found === undefined ? undefined : decodeSessionRecord(found.value);
+    return found === undefined || record?.journalId !== grant.journalId
+      ? undefined
+      : { ...runner, brokerId: record.brokerId, sessionEpoch: found.revision };
   }
 
   private unsent(driver: DrivenCall, grant: Grant): void {

@@ -22,7 +22,7 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
     handlers: new Map(
       tools.map((tool) => [
         handlerKey("default", "shop", tool, "1"),
-        { tool, version: "1", idempotent: false, cancellable: false, readOnly: false },
+        { tool, version: "1", idempotent: false, cancellable: false, readOnly: false, reconciles: false },
       ]),
     ),
     grants: new SessionGrants(() => undefined),

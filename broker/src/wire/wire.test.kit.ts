@@ -181,6 +181,8 @@ export async function connectRunner(
     readonly held?: Hello["held"];
     readonly silent?: boolean;
     readonly subject?: string;
+    /** Its handlers reconcile. */
+    readonly reconciles?: boolean;
     readonly credential?: string;
     /** Understands requests for a newer credential. */
     readonly renews?: boolean;
@@ -224,6 +226,7 @@ export async function connectRunner(
           idempotent: tool === "safe",
           cancellable: true,
           readOnly: false,
+          reconciles: options.reconciles ?? false,
         })),
       }),
     },

@@ -24,9 +24,13 @@ import { LaneDesk } from "./lane-desk.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
-import type { CallOperations, RunnerOperations } from "./operations.js";
+import type { CallOperations, RunnerFlush, RunnerOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
+import { ReceiptAcceptance } from "./receipt-acceptance.js";
+import { ReceiptFlush } from "./receipt-flush.js";
+import { ReconcileAsks } from "./reconcile-asks.js";
+import { RunnerAsks } from "./runner-asks.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
 import { FrameHandlers } from "./session-frames.js";
@@ -62,6 +66,8 @@ export interface Wire {
   readonly calls: CallOperations;
   readonly runners: RunnerOperations;
   readonly sessions: LocalSessions;
+  /** Receipts of pages that close. */
+  readonly flush: RunnerFlush;
   /** Resolves when calls of earlier incarnations are driven again. Rejects when it was stopped meanwhile, too. */
   start(): Promise<void>;
   /** What it holds at this moment, by name: for diagnosis. At rest everything but `sessions` and `connections` is 0. */
@@ -138,6 +144,7 @@ export function createWire(options: WireOptions): Wire {
     lanes,
     desk: () => desk,
     post: () => sessionPost,
+    reconcileAsks: () => reconcileAsks,
   });
   const desk = new OfferDesk({
     brokerId,
@@ -154,6 +161,8 @@ export function createWire(options: WireOptions): Wire {
     clock,
     log,
     post,
+    random: () => ids.random(),
+    answerMs: figures.driverAnswerMs,
     onSession: (ref, command) => sessions.onSession(ref, command),
     records: () => sessions.records,
   });
@@ -172,15 +181,19 @@ export function createWire(options: WireOptions): Wire {
     resultFaults: options.resultFaults,
     meter: options.meter,
   };
+  const reconcileAsks = new ReconcileAsks({ driver, post: () => sessionPost, find: (callId) => table.get(callId) });
   const performing: PerformerContext = {
     driver,
+    reconcileAsks,
     modelText: options.modelText,
     solitary: () => membership.solitary,
     whyWaiting: (call) => dispatcher.whyWaiting(call),
   };
   const performer = createPerformer(performing);
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
-  const frames = new FrameHandlers({ router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log });
+  const asks = new RunnerAsks({ router, log });
+  const acceptance = new ReceiptAcceptance({ asks, blobs: ledger.blobs });
+  const frames = new FrameHandlers({ asks, acceptance, router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, figures });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
   const forgotten = new ForgottenCalls({ ledger, router, table, membership, ledgerWatch, clock, timers, figures, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
@@ -250,6 +263,7 @@ export function createWire(options: WireOptions): Wire {
     calls,
     runners: directory,
     sessions,
+    flush: new ReceiptFlush({ authenticator: options.authenticator, catalog, acceptance, asks, ledgerWatch }),
     start() {
       return new Promise((resolve, reject) => {
         giveUpStart = reject;

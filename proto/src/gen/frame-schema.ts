@@ -17,6 +17,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"drain","json":"drain","proto":"drain","oneof":"frame","kind":"message","type":"Drain"},
     {"name":"toolDefinitions","json":"toolDefinitions","proto":"tool_definitions","oneof":"frame","kind":"message","type":"ToolDefinitions"},
     {"name":"instanceState","json":"instanceState","proto":"instance_state","oneof":"frame","kind":"message","type":"InstanceState"},
+    {"name":"reconcileAnswer","json":"reconcileAnswer","proto":"reconcile_answer","oneof":"frame","kind":"message","type":"ReconcileAnswer"},
     {"name":"credential","json":"credential","proto":"credential","oneof":"frame","kind":"message","type":"Credential"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
@@ -46,6 +47,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"idempotent","json":"idempotent","proto":"idempotent","kind":"bool"},
     {"name":"cancellable","json":"cancellable","proto":"cancellable","kind":"bool"},
     {"name":"readOnly","json":"readOnly","proto":"read_only","kind":"bool"},
+    {"name":"reconciles","json":"reconciles","proto":"reconciles","kind":"bool"},
   ],
   HeldGrant: [
     {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
@@ -149,6 +151,26 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"confirmation","json":"confirmation","proto":"confirmation","kind":"string"},
     {"name":"scopes","json":"scopes","proto":"scopes","repeated":true,"kind":"string"},
   ],
+  ReconcileAnswer: [
+    {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+    {"name":"grantId","json":"grantId","proto":"grant_id","kind":"string"},
+    {"name":"fence","json":"fence","proto":"fence","kind":"int64"},
+    {"name":"applied","json":"applied","proto":"applied","oneof":"outcome","kind":"message","type":"ReconcileApplied"},
+    {"name":"notApplied","json":"notApplied","proto":"not_applied","oneof":"outcome","kind":"message","type":"ReconcileNotApplied"},
+    {"name":"unknown","json":"unknown","proto":"unknown","oneof":"outcome","kind":"message","type":"ReconcileUnknown"},
+    {"name":"unavailable","json":"unavailable","proto":"unavailable","oneof":"outcome","kind":"message","type":"ReconcileUnavailable"},
+  ],
+  ReconcileApplied: [
+    {"name":"resultJson","json":"resultJson","proto":"result_json","kind":"string"},
+  ],
+  ReconcileNotApplied: [
+  ],
+  ReconcileUnknown: [
+    {"name":"message","json":"message","proto":"message","kind":"string"},
+  ],
+  ReconcileUnavailable: [
+    {"name":"message","json":"message","proto":"message","kind":"string"},
+  ],
   Credential: [
     {"name":"credential","json":"credential","proto":"credential","kind":"string"},
   ],
@@ -166,6 +188,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"receiptAck","json":"receiptAck","proto":"receipt_ack","oneof":"frame","kind":"message","type":"ReceiptAck"},
     {"name":"ping","json":"ping","proto":"ping","oneof":"frame","kind":"message","type":"Ping"},
     {"name":"drain","json":"drain","proto":"drain","oneof":"frame","kind":"message","type":"Drain"},
+    {"name":"reconcile","json":"reconcile","proto":"reconcile","oneof":"frame","kind":"message","type":"Reconcile"},
     {"name":"credentialRequest","json":"credentialRequest","proto":"credential_request","oneof":"frame","kind":"message","type":"CredentialRequest"},
     {"name":"credentialAccepted","json":"credentialAccepted","proto":"credential_accepted","oneof":"frame","kind":"message","type":"CredentialAccepted"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
@@ -237,6 +260,11 @@ export const FRAME_SCHEMAS: MessageSchemas = {
   Ping: [
     {"name":"number","json":"number","proto":"number","kind":"uint32"},
     {"name":"acknowledged","json":"acknowledged","proto":"acknowledged","kind":"uint32"},
+  ],
+  Reconcile: [
+    {"name":"grant","json":"grant","proto":"grant","kind":"message","type":"Grant"},
+    {"name":"startedGrantId","json":"startedGrantId","proto":"started_grant_id","kind":"string"},
+    {"name":"startedFence","json":"startedFence","proto":"started_fence","kind":"int64"},
   ],
   CredentialRequest: [
     {"name":"expiresInMs","json":"expiresInMs","proto":"expires_in_ms","kind":"uint32"},

@@ -1,10 +1,47 @@
-/** The port of a place that a browser may put away and show again. */
-import type { Place } from "../core/place.js";
+/** What all places of a browser have in common. */
+import { ConnectError } from "../core/errors.js";
 
-/** A place whose page may be put away, as browsers do with the page that one goes back to. */
-export interface BrowserPlace extends Place {
-  /** Resolves when the page is there, at once if it is; rejects when the signal aborts. */
-  present(signal: AbortSignal): Promise<void>;
-  /** Calls back when the page is being left; the answer takes the listener off. */
-  onLeave(listener: () => void): () => void;
+/** Resolves when nothing is waited for any more: a place may be gone again by the time that it was said to be back. @throws ConnectError */
+export async function waitUntilBack(back: () => Promise<void> | null, signal: AbortSignal): Promise<void> {
+  for (let waited = back(); waited !== null; waited = back()) {
+    const isBack = waited;
+    await new Promise<void>((resolve, reject) => {
+      const giveUp = () => reject(new ConnectError("the page was left", null));
+      if (signal.aborted) return giveUp();
+      signal.addEventListener("abort", giveUp, { once: true });
+      void isBack.then(() => {
+        signal.removeEventListener("abort", giveUp);
+        resolve();
+      });
+    });
+  }
+}
+
+/** Calls back when this page or worker may reach the network again, or not any more; the answer takes the listeners off. */
+export function watchNetwork(listener: () => void): () => void {
+  addEventListener("online", listener);
+  addEventListener("offline", listener);
+  return () => {
+    removeEventListener("online", listener);
+    removeEventListener("offline", listener);
+  };
+}
+
+/** Listeners that come and go. One that is given twice is two. */
+export class Listeners {
+  readonly #listeners = new Set<() => void>();
+
+  add(listener: () => void): () => void {
+    const own = () => listener();
+    this.#listeners.add(own);
+    return () => void this.#listeners.delete(own);
+  }
+
+  get size(): number {
+    return this.#listeners.size;
+  }
+
+  tell(): void {
+    for (const listener of [...this.#listeners]) listener();
+  }
 }

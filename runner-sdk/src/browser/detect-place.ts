@@ -5,12 +5,12 @@
  * page before a runner watches, and nothing does after the last one stopped.
  */
 import { RunnerConfigError } from "../core/errors.js";
-import type { BrowserPlace } from "./browser-place.js";
+import type { Place } from "../core/place.js";
 import { createPagePlace } from "./page-place.js";
 import { createWorkerPlace } from "./worker-place.js";
 
 /** The place of this code. @throws RunnerConfigError in a service worker, and where there is no WebSocket. */
-export function createBrowserPlace(): BrowserPlace {
+export function createBrowserPlace(): Place {
   if (isScope("ServiceWorkerGlobalScope")) {
     throw new RunnerConfigError(
       "place_unsupported",

@@ -2,15 +2,15 @@
  * A page: whether it can be seen and has the focus, when it is left, and the runner id of its tab.
  *
  * Invariants: facts are read from the document each time, events only say when to read them again; what the page holds (locks,
- * connections) is given back at `pagehide`, so that the browser may keep the page, and taken again at `pageshow`.
+ * connections) is given back at `pagehide` and `freeze`, so that the browser may keep the page, and taken again at `pageshow` and
+ * `resume`.
  */
-import { ConnectError } from "../core/errors.js";
-import type { HeldRunnerId, PlaceFacts } from "../core/place.js";
-import type { BrowserPlace } from "./browser-place.js";
+import type { HeldRunnerId, Place, PlaceFacts } from "../core/place.js";
+import { Listeners, waitUntilBack, watchNetwork } from "./browser-place.js";
 import { holdTabId, type TabId } from "./tab-id.js";
 
 /** The place of a page. */
-export function createPagePlace(view: Window, document: Document): BrowserPlace {
+export function createPagePlace(view: Window, document: Document): Place {
   return new PagePlace(view, document);
 }
 
@@ -34,14 +34,20 @@ export function watchPageFacts(view: Window, document: Document, listener: () =>
   };
 }
 
-class PagePlace implements BrowserPlace {
+/** Why a page is away. Chromium freezes a page that it puts into its cache, too. */
+type Away = "left" | "frozen";
+
+class PagePlace implements Place {
   readonly #ids = new Set<TabId>();
-  readonly #watchers = new Set<() => void>();
-  readonly #leaving = new Set<() => void>();
+  readonly #watchers = new Listeners();
+  readonly #leaving = new Listeners();
+  readonly #waking = new Listeners();
+  readonly #away = new Set<Away>();
   /** Resolves when the page is back; null while it is there. */
   #back: Promise<void> | null = null;
   #comesBack: () => void = () => {};
   #unwatch: () => void = () => {};
+  #users = 0;
 
   constructor(
     private readonly view: Window,
@@ -53,13 +59,7 @@ class PagePlace implements BrowserPlace {
   }
 
   watch(listener: () => void): () => void {
-    if (this.#watchers.size === 0) this.#listen();
-    // Given twice, it is two watchers.
-    const own = () => listener();
-    this.#watchers.add(own);
-    return () => {
-      if (this.#watchers.delete(own) && this.#watchers.size === 0) this.#unwatch();
-    };
+    return this.#use(this.#watchers.add(listener));
   }
 
   async holdRunnerId(binding: string): Promise<HeldRunnerId | null> {
@@ -77,48 +77,78 @@ class PagePlace implements BrowserPlace {
   }
 
   async present(signal: AbortSignal): Promise<void> {
-    if (this.#back === null) return;
-    const back = this.#back;
-    await new Promise<void>((resolve, reject) => {
-      const giveUp = () => reject(new ConnectError("the page was left", null));
-      if (signal.aborted) giveUp();
-      signal.addEventListener("abort", giveUp, { once: true });
-      void back.then(resolve);
-    });
+    await waitUntilBack(() => this.#back, signal);
   }
 
   onLeave(listener: () => void): () => void {
-    this.#leaving.add(listener);
-    return () => void this.#leaving.delete(listener);
+    return this.#use(this.#leaving.add(listener));
   }
 
-  #listen(): void {
-    const hidden = () => this.#left();
-    const shown = (event: PageTransitionEvent) => void (event.persisted && this.#returned());
-    this.view.addEventListener("pagehide", hidden);
-    this.view.addEventListener("pageshow", shown);
-    const off = watchPageFacts(this.view, this.document, () => {
-      for (const watcher of [...this.#watchers]) watcher();
-    });
-    this.#unwatch = () => {
+  onWake(listener: () => void): () => void {
+    return this.#use(this.#waking.add(listener));
+  }
+
+  /** Listens to the page as long as anybody does to this place. */
+  #use(off: () => void): () => void {
+    if (this.#users === 0) this.#listen();
+    this.#users += 1;
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
       off();
-      this.view.removeEventListener("pagehide", hidden);
-      this.view.removeEventListener("pageshow", shown);
+      this.#users -= 1;
+      if (this.#users === 0) this.#unwatch();
     };
   }
 
-  #left(): void {
+  #listen(): void {
+    const offs: (() => void)[] = [];
+    const on = (target: EventTarget, type: string, listener: (event: Event) => void) => {
+      target.addEventListener(type, listener);
+      offs.push(() => target.removeEventListener(type, listener));
+    };
+    on(this.view, "pagehide", () => this.#leave("left"));
+    on(this.document, "freeze", () => this.#leave("frozen"));
+    on(this.document, "resume", () => this.#return("frozen"));
+    on(this.view, "pageshow", (event) => {
+      if ((event as PageTransitionEvent).persisted) this.#return("left");
+    });
+    offs.push(watchPageFacts(this.view, this.document, () => this.#watchers.tell()));
+    const wake = () => {
+      if (this.#back === null) this.#waking.tell();
+    };
+    on(this.document, "visibilitychange", () => this.document.visibilityState === "visible" && wake());
+    offs.push(watchNetwork(wake));
+    this.#unwatch = () => {
+      for (const off of offs) off();
+    };
+  }
+
+  #leave(why: Away): void {
+    this.#away.add(why);
     if (this.#back !== null) return;
     this.#back = new Promise((resolve) => {
       this.#comesBack = resolve;
     });
-    for (const listener of [...this.#leaving]) listener();
+    this.#leaving.tell();
     for (const id of this.#ids) id.pause();
   }
 
-  async #returned(): Promise<void> {
-    await Promise.all([...this.#ids].map((id) => id.resume()));
-    this.#back = null;
-    this.#comesBack();
+  #return(why: Away): void {
+    this.#away.delete(why);
+    if (this.#away.size > 0 || this.#back === null) return;
+    const comesBack = this.#comesBack;
+    void Promise.all([...this.#ids].map((id) => id.resume())).then(() => {
+      if (this.#away.size > 0) {
+        // Left again meanwhile, with ids that were not back yet.
+        for (const id of this.#ids) id.pause();
+        return;
+      }
+      if (this.#comesBack !== comesBack) return;
+      this.#back = null;
+      comesBack();
+      this.#waking.tell();
+    });
   }
 }

@@ -10,6 +10,7 @@ import type { Transport } from "../core/transport.js";
 import { runnerAddress } from "../core/websocket-address.js";
 import type { RunnerChannel } from "../core/wire.js";
 import { createBrowserPlace } from "./detect-place.js";
+import { indexedDbJournal } from "./indexed-db-journal.js";
 
 /**
  * A transport over WebSocket, for pages and workers. `url` is `ws://`, `wss://`, `http://` or `https://`; without a path,
@@ -23,6 +24,9 @@ export function connectWebSocket(url: string): Transport {
     name: "websocket_binary",
     carriesCredential: false,
     place,
+    address: address.href,
+    journal: indexedDbJournal(),
+    flush: (body) => flush(address, body),
     async connect({ signal }) {
       await place.present(signal);
       const attempt = new AbortController();
@@ -46,6 +50,15 @@ export function connectWebSocket(url: string): Transport {
       }
     },
   };
+}
+
+/** A body of text and no header of its own: the browser asks the broker nothing first, and sends it although the page is gone. */
+function flush(address: URL, body: string): void {
+  const target = new URL(address);
+  target.protocol = address.protocol === "wss:" ? "https:" : "http:";
+  target.pathname = `${address.pathname.replace(/\/$/, "")}/flush`;
+  // The journal has all of it: whether it arrived is found out by the next session.
+  fetch(target, { method: "POST", body, keepalive: true, credentials: "omit", referrerPolicy: "no-referrer" }).catch(() => undefined);
 }
 
 function open(address: URL, signal: AbortSignal): Promise<RunnerChannel> {

@@ -3,15 +3,17 @@
  *
  * Invariant: only messages of the one form are taken, and only while a runner watches; all others are the product's own.
  */
-import type { PlaceFacts } from "../core/place.js";
-import type { BrowserPlace } from "./browser-place.js";
-import { pageFacts, watchPageFacts } from "./page-place.js";
+import type { Place, PlaceFacts } from "../core/place.js";
+import { Listeners, waitUntilBack, watchNetwork } from "./browser-place.js";
+import { createPagePlace, pageFacts } from "./page-place.js";
 
 const WANTED = { toolrunner: "page_state_wanted" } as const;
 
 /** What a page posts to its worker. */
 interface PageStateMessage extends PlaceFacts {
   readonly toolrunner: "page_state";
+  /** It is left or frozen. */
+  readonly away: boolean;
 }
 
 /** The part of a `Worker`, or of a `MessagePort`, that {@link forwardPageState} uses. */
@@ -22,51 +24,120 @@ export interface PageStateTarget {
 }
 
 /**
- * Tells a dedicated worker's runner whether this page can be seen and has the focus, now and with every change; without it the
- * worker's visibility is `unknown`. Call it in the page, right after `new Worker(…)`. The answer ends it.
+ * Tells a dedicated worker's runner whether this page can be seen and has the focus, and when it is left, now and with every change;
+ * without it the worker's visibility is `unknown`, and it hears of its page's end by its own. Call it in the page, right after
+ * `new Worker(…)`. The answer ends it.
  */
 export function forwardPageState(worker: PageStateTarget): () => void {
-  const tell = () => worker.postMessage({ toolrunner: "page_state", ...pageFacts(document) } satisfies PageStateMessage);
+  let away = false;
+  const tell = () => worker.postMessage({ toolrunner: "page_state", ...pageFacts(document), away } satisfies PageStateMessage);
   const asked = ({ data }: { readonly data: unknown }) => {
     if (isRecord(data) && data["toolrunner"] === WANTED.toolrunner) tell();
   };
   worker.addEventListener("message", asked);
-  const unwatch = watchPageFacts(window, document, tell);
+  const place = createPagePlace(window, document);
+  const offs = [
+    place.watch(tell),
+    place.onLeave(() => {
+      away = true;
+      tell();
+    }),
+    place.onWake(() => {
+      away = false;
+      tell();
+    }),
+  ];
   tell();
   return () => {
-    unwatch();
+    for (const off of offs) off();
     worker.removeEventListener("message", asked);
   };
 }
 
 /** The place of a worker, and of anything else without a document. */
-export function createWorkerPlace(): BrowserPlace {
-  let facts: PlaceFacts = { visibility: "unknown", focused: false };
-  const watchers = new Set<() => void>();
-  const take = ({ data }: MessageEvent<unknown>) => {
+export function createWorkerPlace(): Place {
+  return new WorkerPlace();
+}
+
+class WorkerPlace implements Place {
+  readonly #watchers = new Listeners();
+  readonly #leaving = new Listeners();
+  readonly #waking = new Listeners();
+  #facts: PlaceFacts = { visibility: "unknown", focused: false };
+  #back: Promise<void> | null = null;
+  #comesBack: () => void = () => {};
+  #users = 0;
+  #unwatch: () => void = () => {};
+
+  facts(): PlaceFacts {
+    return this.#facts;
+  }
+
+  watch(listener: () => void): () => void {
+    return this.#use(this.#watchers.add(listener));
+  }
+
+  holdRunnerId(): Promise<null> {
+    return Promise.resolve(null);
+  }
+
+  async present(signal: AbortSignal): Promise<void> {
+    await waitUntilBack(() => this.#back, signal);
+  }
+
+  onLeave(listener: () => void): () => void {
+    return this.#use(this.#leaving.add(listener));
+  }
+
+  onWake(listener: () => void): () => void {
+    return this.#use(this.#waking.add(listener));
+  }
+
+  #use(off: () => void): () => void {
+    if (this.#users === 0) this.#listen();
+    this.#users += 1;
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      off();
+      this.#users -= 1;
+      if (this.#users === 0) this.#unwatch();
+    };
+  }
+
+  #listen(): void {
+    const off = watchNetwork(() => this.#waking.tell());
+    this.#unwatch = off;
+    if (!isDedicatedWorker()) return;
+    const take = ({ data }: MessageEvent<unknown>) => this.#take(data);
+    addEventListener("message", take);
+    this.#unwatch = () => {
+      off();
+      removeEventListener("message", take);
+    };
+    // The page may have spoken before this worker listened.
+    postMessage(WANTED);
+  }
+
+  #take(data: unknown): void {
     const told = readPageState(data);
     if (told === null) return;
-    facts = told;
-    for (const watcher of [...watchers]) watcher();
-  };
-  return {
-    facts: () => facts,
-    watch(listener) {
-      const own = () => listener();
-      if (watchers.size === 0 && isDedicatedWorker()) {
-        addEventListener("message", take);
-        // The page may have spoken before this worker listened.
-        postMessage(WANTED);
-      }
-      watchers.add(own);
-      return () => {
-        if (watchers.delete(own) && watchers.size === 0 && isDedicatedWorker()) removeEventListener("message", take);
-      };
-    },
-    holdRunnerId: async () => null,
-    present: async () => {},
-    onLeave: () => () => {},
-  };
+    const { away, ...facts } = told;
+    const isShown = facts.visibility === "visible" && this.#facts.visibility !== "visible";
+    this.#facts = facts;
+    this.#watchers.tell();
+    if (away && this.#back === null) {
+      this.#back = new Promise((resolve) => {
+        this.#comesBack = resolve;
+      });
+      this.#leaving.tell();
+    } else if (!away && this.#back !== null) {
+      this.#back = null;
+      this.#comesBack();
+      this.#waking.tell();
+    } else if (!away && isShown) this.#waking.tell();
+  }
 }
 
 /** Only this kind has one page that speaks for it. */
@@ -75,11 +146,11 @@ function isDedicatedWorker(): boolean {
   return typeof scope === "function" && globalThis instanceof scope;
 }
 
-function readPageState(data: unknown): PlaceFacts | null {
+function readPageState(data: unknown): (PlaceFacts & { readonly away: boolean }) | null {
   if (!isRecord(data) || data["toolrunner"] !== "page_state") return null;
-  const { visibility, focused } = data;
+  const { visibility, focused, away } = data;
   if ((visibility !== "visible" && visibility !== "hidden") || typeof focused !== "boolean") return null;
-  return { visibility, focused };
+  return { visibility, focused, away: away === true };
 }
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {

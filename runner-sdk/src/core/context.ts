@@ -57,6 +57,14 @@ export interface AuthorizeContext extends CallContext {
   readonly arguments: unknown;
 }
 
+/** The context of a `reconcile` handler: the call whose start this runner's journal has, and whose outcome nobody knows. */
+export interface ReconcileContext extends CallContext {
+  /** What `run` was given. */
+  readonly arguments: unknown;
+  /** When `run` began, by this machine's wall clock then. */
+  readonly startedAt: Date;
+}
+
 /** A piece of news about a running call. */
 export interface ProgressUpdate {
   readonly text?: string;

@@ -44,6 +44,11 @@ export class CredentialKeeper {
     return this.#given === null ? this.context.source() : Promise.resolve(this.#given);
   }
 
+  /** What the newest session has or had; null before the first one. */
+  get inUse(): string | null {
+    return this.#inUse;
+  }
+
   /** A session was welcomed that was made with `credential`. */
   attach(link: CredentialLink, credential: string): void {
     this.#link = link;

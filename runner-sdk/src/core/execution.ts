@@ -7,6 +7,7 @@
  * - E3 The receipt is handed on only after `finished` is durable (I7).
  * - E4 Whatever the handler does (throws, never ends, reports late, ends twice) makes at most one receipt.
  */
+import { callContext } from "./call-context.js";
 import { betweenMs, type Clock, type Instant, instant } from "./clock.js";
 import {
   type AbortCode,
@@ -292,33 +293,8 @@ export class Execution {
 
   /** What a handler and `authorize` both see, with what only one of them does. */
   #context<More extends object>(now: Instant, more: More): CallContext & More {
-    const { grant } = this;
-    const signal = () => this.#signal;
-    const context: CallContext = {
-      callId: grant.callId,
-      tool: grant.tool,
-      version: grant.version,
-      attempt: grant.attempt,
-      fence: grant.fence,
-      idempotencyKey: grant.idempotencyKey,
-      grant: {
-        grantId: grant.grantId,
-        toolset: grant.toolset,
-        toolsetVersion: grant.toolsetVersion,
-        session: grant.session,
-        traceparent: grant.traceparent,
-        token: grant.token,
-        journalId: this.host.journal.journalId,
-      },
-      subject: grant.subject,
-      agent: grant.agent,
-      scopes: [...grant.scopes],
-      deadline: new Date(now.wallMs + this.#remainingMs(now)),
-      get signal() {
-        return signal();
-      },
-    };
-    return Object.assign(context, more);
+    const deadline = new Date(now.wallMs + this.#remainingMs(now));
+    return callContext(this.grant, this.host.journal.journalId, deadline, () => this.#signal, more);
   }
 
   #toolContext(now: Instant): ToolContext {

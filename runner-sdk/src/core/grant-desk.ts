@@ -21,6 +21,7 @@ import { Lease } from "./lease.js";
 import type { EventLog } from "./log.js";
 import type { Grant, GrantMessage, GrantName, HeldReport, Receipt, ReportedPhase } from "./messages.js";
 import { failure, receiptOf } from "./outcome.js";
+import { ReconcileDesk } from "./reconcile-desk.js";
 import type { SessionLink } from "./session-link.js";
 import { cancelAnswerFrame, declineFrame, pongFrame, protocolFaultFrame, revokeAnswerFrame, startedFrame } from "./wire.js";
 
@@ -48,6 +49,9 @@ export class GrantDesk {
   readonly #live = new Map<string, Execution>();
   /** Refused fences whose record is not durable yet, by call. */
   readonly #refusing = new Map<string, number>();
+  /** Grants of an earlier process whose outcome this one does not know, and whose broker has heard so from it. */
+  readonly #toldUnknown = new Set<string>();
+  readonly #reconciles: ReconcileDesk;
   readonly #host: ExecutionHost;
   #link: SessionLink | null = null;
   #accepting = true;
@@ -56,6 +60,16 @@ export class GrantDesk {
   constructor(private readonly options: GrantDeskOptions) {
     const { clock, log, journal, sha256, authorize } = options;
     this.delivery = new Delivery({ journal, clock, log, sha256, onAcknowledged: options.onProgressed });
+    this.#reconciles = new ReconcileDesk({
+      clock,
+      log,
+      journal,
+      handlers: options.handlers,
+      delivery: this.delivery,
+      concurrency: options.concurrency,
+      isLive: (callId) => [...this.#live.values()].some(({ grant }) => grant.callId === callId),
+      isAccepting: () => this.#accepting,
+    });
     this.#host = { clock, log, journal, sha256, authorize, link: () => this.#link, deliver: (receipt) => this.delivery.send(receipt) };
   }
 
@@ -81,6 +95,30 @@ export class GrantDesk {
   /** Aborts everything that runs. */
   abortAll(code: AbortCode, message: string): void {
     for (const execution of this.#live.values()) execution.abort(code, message);
+    this.#reconciles.abortAll(message);
+  }
+
+  /**
+   * Gives back what has not begun, before this returns: it never will. True when nothing else is live. What had been written down as
+   * started is taken back in the journal first, and reported from there.
+   */
+  handBack(message: string): boolean {
+    const { journal, clock } = this.options;
+    let isIdle = true;
+    for (const execution of this.#live.values()) {
+      const wasAdmitting = execution.phase === "admitting";
+      isIdle &&= wasAdmitting;
+      if (!execution.drop()) continue;
+      const refused = { kind: "refused", ...nameOf(execution.grant), neverStarted: true, at: clock.now() } as const;
+      if (wasAdmitting) {
+        journal.note(refused);
+        this.#link?.send(declineFrame(execution.grant, "unavailable", message));
+      } else {
+        // Under way although nobody waits for it: the place may be gone before the execution itself comes to it.
+        journal.append(refused).catch(() => undefined);
+      }
+    }
+    return isIdle;
   }
 
   /** Resolves when everything that is live now is over. */
@@ -102,7 +140,10 @@ export class GrantDesk {
     );
   }
 
-  /** What the runner holds. In a hello also what it durably refused since the last one. Running grants come first. */
+  /**
+   * What the runner holds. In a hello also what it durably refused since the last one, and what it said before that nobody knows:
+   * its reconcile handler may be asked anew. Running grants come first.
+   */
   held(inHello: boolean): readonly HeldReport[] {
     const reports: HeldReport[] = [];
     for (const { grant, phase } of this.#live.values()) {
@@ -119,6 +160,7 @@ export class GrantDesk {
       }
       if (this.#live.has(entry.grantId)) continue;
       const phase = reportedPhase(entry);
+      if (phase === "outcome_unknown" && !inHello && this.#toldUnknown.has(entry.grantId)) continue;
       if (phase !== "not_started" || (inHello && entry.refused)) reports.push({ ...nameOf(entry), phase });
     }
     return reports;
@@ -138,6 +180,7 @@ export class GrantDesk {
 
   detach(): void {
     this.#link = null;
+    this.#reconciles.detach();
     this.delivery.detach();
   }
 
@@ -151,7 +194,14 @@ export class GrantDesk {
       case "revoke":
         void this.#revoke(message.name, link);
         return;
+      case "reconcile":
+        return this.#reconciles.take(message.order, link);
       case "receipt_ack":
+        if (this.#hasNoReceipt(message.grantId)) {
+          // The broker knows what became of it, or that nobody will ask any more.
+          this.#toldUnknown.delete(message.grantId);
+          return this.options.journal.note({ kind: "acknowledged", grantId: message.grantId, at: this.options.clock.now() });
+        }
         return this.delivery.acknowledge(message.grantId, message.disposition);
     }
   }
@@ -274,8 +324,19 @@ export class GrantDesk {
     if (receipt != null) this.delivery.send(receipt);
   }
 
+  /** Neither runs it here, nor is there a receipt of it that could be acknowledged. */
+  #hasNoReceipt(grantId: string): boolean {
+    return this.options.journal.view.get(grantId)?.receipt === null && !this.#live.has(grantId);
+  }
+
+  /** An earlier process of this journal started it, and did not say how it ended. */
+  #isUnknown(grantId: string): boolean {
+    const entry = this.options.journal.view.get(grantId);
+    return entry?.phase === "started" && !entry.startedHere;
+  }
+
   async #revoke(name: GrantName, link: SessionLink): Promise<void> {
-    if (!named(name, link)) return;
+    if (!named(name, link) || this.#reconciles.revoke(name.grantId)) return;
     const { journal, clock } = this.options;
     this.#refusing.set(name.callId, Math.max(name.fence, this.#refusing.get(name.callId) ?? -1));
     const affected = [...this.#live.values()].filter(({ grant }) => grant.callId === name.callId && grant.fence <= name.fence);
@@ -284,16 +345,19 @@ export class GrantDesk {
     }
     await Promise.all(affected.map((execution) => execution.startDecided));
     const neverStarted = this.#phaseOf(name) === "not_started";
-    const written = await journal.appendUntilWritten({ kind: "refused", ...nameOf(name), neverStarted, at: clock.now() });
+    // What nobody knows is asked about in every session: its refusal is written once, and it ages all the same.
+    const isRefused = this.#isUnknown(name.grantId) && journal.view.get(name.grantId)?.refused === true;
+    const written = isRefused || (await journal.appendUntilWritten({ kind: "refused", ...nameOf(name), neverStarted, at: clock.now() }));
     if (!written) return;
     if (this.#refusing.get(name.callId) === name.fence) this.#refusing.delete(name.callId);
     const phase = this.#phaseOf(name);
     link.send(revokeAnswerFrame(name, journal.journalId, phase));
     const receipt = journal.view.get(name.grantId)?.receipt;
     if (phase === "finished" && receipt != null) this.delivery.send(receipt);
-    // Asked and answered: not reported again. An answer that is lost is asked for again.
-    if (phase === "not_started" || phase === "outcome_unknown")
-      journal.note({ kind: "acknowledged", grantId: name.grantId, at: clock.now() });
+    // Asked and answered: not reported again. An answer that is lost is asked for again. What nobody knows stays in the journal, and
+    // in every hello, until the broker says that its call is over.
+    if (phase === "not_started") journal.note({ kind: "acknowledged", grantId: name.grantId, at: clock.now() });
+    else if (phase === "outcome_unknown") this.#toldUnknown.add(name.grantId);
   }
 
   #phaseOf(name: GrantName): ReportedPhase {

@@ -21,7 +21,14 @@ describe("the handler table (R6)", () => {
     const made = defineTool({ name: "a", description: "", run: () => null });
     expect(made).toMatchObject({ version: "1", behaviour: "write", idempotent: false, cancellable: false, timeoutSeconds: 300 });
     const [handler] = createHandlerTable([made]).all;
-    expect(handler && declarationOf(handler)).toEqual({ tool: "a", version: "1", idempotent: false, cancellable: false, readOnly: false });
+    expect(handler && declarationOf(handler)).toEqual({
+      tool: "a",
+      version: "1",
+      idempotent: false,
+      cancellable: false,
+      readOnly: false,
+      reconciles: false,
+    });
     expect(handler?.repeatable).toBe(false);
   });
 

@@ -32,6 +32,8 @@ export interface HandlerDeclaration {
   readonly idempotent: boolean;
   readonly cancellable: boolean;
   readonly readOnly: boolean;
+  /** It has a `reconcile` handler. */
+  readonly reconciles: boolean;
 }
 
 /** The handlers of a runner. */
@@ -87,6 +89,7 @@ export function declarationOf({ tool }: Handler): HandlerDeclaration {
     idempotent: tool.idempotent,
     cancellable: tool.cancellable,
     readOnly: tool.behaviour === "read_only",
+    reconciles: tool.reconcile !== undefined,
   };
 }
 

@@ -9,6 +9,7 @@
  * - J3 What is not acknowledged is never dropped for lack of room. Acknowledged records go after 24 h, or before when they are many.
  */
 import type { Clock } from "./clock.js";
+import type { EventLog } from "./log.js";
 import type { GrantName, Receipt } from "./messages.js";
 
 /** One thing that happened to a grant. Times are Unix milliseconds. */
@@ -61,12 +62,35 @@ export interface OpenJournal {
   /** Names the journal: a report counts only from the one that took the grant (G1). */
   readonly journalId: string;
   readonly view: JournalView;
+  /** Why its records do not outlive the process, although they are meant to; absent when they do. */
+  readonly weakness?: string;
   /** Resolves when the record is durable. Rejects with a {@link JournalError}; the record may then be on disk or not, and may be appended again. */
   append(record: JournalRecord): Promise<void>;
   /** Writes without waiting: durable with the next append, or soon. */
   note(record: JournalRecord): void;
-  /** Writes what was noted and gives the journal back. Idempotent. */
+  /** Calls back with why it cannot be written when it finds that out by itself, and with null when it can again. */
+  watch?(listener: (fault: string | null) => void): void;
+  /** Writes what was noted and gives the journal back; both are under way when it returns. Idempotent. */
   close(): Promise<void>;
+}
+
+/** Whose journal it is: receipts of one are nothing to the broker, binding or subject of another. */
+export interface JournalOwner {
+  /** Address of the broker; "" where the transport has none. */
+  readonly broker: string;
+  readonly binding: string;
+  /** "" on a backend. */
+  readonly subject: string;
+  /** The runner's id; "" when it is to be made from the journal. */
+  readonly runnerId: string;
+}
+
+/** What a journal is opened with. */
+export interface JournalOpening {
+  readonly clock: Clock;
+  /** Of no account to a journal that is one runner's by its making, as a file is. */
+  readonly owner?: JournalOwner;
+  readonly log?: EventLog;
 }
 
 /** A place where a journal is kept. */
@@ -76,5 +100,5 @@ export interface Journal {
   /** Whether its records outlive the process. */
   readonly durable: boolean;
   /** Takes the journal for this process and reads it. @throws JournalError when another process has it or it cannot be read. */
-  open(options: { readonly clock: Clock }): Promise<OpenJournal>;
+  open(options: JournalOpening): Promise<OpenJournal>;
 }

@@ -42,6 +42,21 @@ export interface Grant extends GrantName {
   readonly maxResultBytes: number;
 }
 
+/** Asks what became of a grant that this runner's journal saw start. */
+export interface ReconcileOrder {
+  /** A grant of its own, which names the answer. */
+  readonly grant: Grant;
+  readonly startedGrantId: string;
+  readonly startedFence: number;
+}
+
+/** What a reconcile handler found, or why it was not asked. */
+export type ReconcileOutcome =
+  | { readonly kind: "applied"; readonly resultJson: string }
+  | { readonly kind: "not_applied" }
+  | { readonly kind: "unknown"; readonly message: string }
+  | { readonly kind: "unavailable"; readonly message: string };
+
 /** One thing that is wrong in a result. */
 export interface OutcomeDetail {
   readonly path: string;
@@ -112,6 +127,7 @@ export type BrokerMessage =
   | { readonly kind: "grant"; readonly grant: Grant }
   | { readonly kind: "cancel"; readonly name: GrantName; readonly reason: string }
   | { readonly kind: "revoke"; readonly name: GrantName; readonly reason: string }
+  | { readonly kind: "reconcile"; readonly order: ReconcileOrder }
   | { readonly kind: "receipt_ack"; readonly callId: string; readonly grantId: string; readonly disposition: ReceiptDisposition }
   | { readonly kind: "ping"; readonly number: number; readonly acknowledged: number }
   | { readonly kind: "drain"; readonly reason: string; readonly deadlineMs: number }
@@ -121,7 +137,7 @@ export type BrokerMessage =
   | { readonly kind: "unknown" };
 
 /** A frame about one grant. */
-export type GrantMessage = Extract<BrokerMessage, { kind: "grant" | "cancel" | "revoke" | "receipt_ack" }>;
+export type GrantMessage = Extract<BrokerMessage, { kind: "grant" | "cancel" | "revoke" | "reconcile" | "receipt_ack" }>;
 
 /** What a runner can say about its surroundings. */
 export interface InstanceFacts {

@@ -20,4 +20,10 @@ export interface Place {
   watch(listener: () => void): () => void;
   /** The id for a runner of this binding that was given none, the same after a reload; null where the place keeps none. */
   holdRunnerId(binding: string): Promise<HeldRunnerId | null>;
+  /** Resolves when the place is there, at once if it is; rejects when the signal aborts. */
+  present(signal: AbortSignal): Promise<void>;
+  /** Calls back when it is being put away: what is not under way when the listener returns may never be. The answer takes it off. */
+  onLeave(listener: () => void): () => void;
+  /** Calls back when it may have been cut off without noticing, as after a sleep, or may reach its broker again. The answer takes it off. */
+  onWake(listener: () => void): () => void;
 }

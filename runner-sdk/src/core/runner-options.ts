@@ -21,7 +21,7 @@ export interface RunnerOptions {
   readonly token?: string | (() => string | Promise<string>);
   /** The end user on whose behalf this runner acts; none on a backend. */
   readonly subject?: string;
-  /** Where grants and receipts are kept across crashes; memory by default, which protects nothing. */
+  /** Where grants and receipts are kept across crashes. By default IndexedDB in a page or worker; memory elsewhere, which protects nothing. */
   readonly journal?: Journal;
   /** Checked before each handler: return `allow()` or `forbid(reason)`. */
   readonly authorize?: (ctx: AuthorizeContext) => Authorization | Promise<Authorization>;
@@ -95,7 +95,7 @@ export function resolveOptions(options: RunnerOptions): ResolvedOptions {
       return credential;
     },
     subject: options.subject ?? "",
-    journal: options.journal ?? memoryJournal(),
+    journal: options.journal ?? transport.journal ?? memoryJournal(),
     authorize: options.authorize,
     concurrency,
     runnerId: options.runnerId ?? null,

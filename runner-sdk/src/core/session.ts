@@ -86,6 +86,8 @@ export interface Session {
   tellInstance(): void;
   /** Tells the broker that nothing new is taken. */
   announceDrain(reason: string, deadlineMs: number): void;
+  /** Looks whether the broker is still there: it may have been gone for long, whatever the socket says. */
+  probe(): void;
   close(code: CloseCode, reason?: string): void;
 }
 
@@ -100,6 +102,7 @@ export function startSession(options: SessionOptions): Session {
     tellInstance: () => session.tellInstance(),
     claim: (slots) => void session.send(claimFrame(slots)),
     announceDrain: (reason, deadlineMs) => void session.send(drainFrame(reason, deadlineMs)),
+    probe: () => session.probe(),
     close: (code, reason) => options.channel.close(code, reason),
   };
 }
@@ -110,6 +113,8 @@ class RunningSession implements SessionLink {
   #welcomedAt: Instant | null = null;
   #refusal: SessionRefusal | null = null;
   #heardAt: Instant;
+  /** 0: the broker does not ping. */
+  #pingIntervalMs = 0;
   #timer: { cancel(): void } | null = null;
   readonly #answers = new AnswerTimes();
   #told: InstanceFacts | null = null;
@@ -204,6 +209,7 @@ class RunningSession implements SessionLink {
       case "grant":
       case "cancel":
       case "revoke":
+      case "reconcile":
       case "receipt_ack":
       case "credential_request":
       case "credential_accepted":
@@ -231,6 +237,7 @@ class RunningSession implements SessionLink {
       case "grant":
       case "cancel":
       case "revoke":
+      case "reconcile":
       case "receipt_ack":
         return desk.take(message, this);
     }
@@ -249,6 +256,7 @@ class RunningSession implements SessionLink {
     if (welcome.wantsToolDefinitions) this.send(toolDefinitionsFrame(handlers.all));
     this.#timer?.cancel();
     this.#timer = null;
+    this.#pingIntervalMs = welcome.pingIntervalMs;
     if (welcome.pingIntervalMs > 0) this.#watchSilence(Math.max(1_000, welcome.pingIntervalMs * SILENT_INTERVALS));
     const link = { renews: welcome.renewsCredentials, send: (credential: string) => void this.send(credentialFrame(credential)) };
     this.options.credentials.attach(link, this.options.credential);
@@ -266,14 +274,28 @@ class RunningSession implements SessionLink {
     this.send(instanceStateFrame(now));
   }
 
+  /** The broker's next ping is the answer; one that is not sent to a dead peer either. */
+  probe(): void {
+    if (this.#pingIntervalMs === 0) return;
+    const { clock } = this.options;
+    if (elapsedMs(clock, this.#heardAt) < this.#pingIntervalMs) return;
+    this.#judgeSilence(Math.max(PROBE_MS, this.#pingIntervalMs + PROBE_MS), this.#pingIntervalMs * SILENT_INTERVALS);
+  }
+
   #watchSilence(limitMs: number): void {
-    const { clock, channel, log } = this.options;
+    const { clock } = this.options;
     const silentMs = elapsedMs(clock, this.#heardAt);
     if (silentMs < limitMs) return this.#setTimer(limitMs - silentMs, () => this.#watchSilence(limitMs));
+    this.#judgeSilence(PROBE_MS, limitMs);
+  }
+
+  /** Closes when nothing is heard for so long from now on; else watches on. */
+  #judgeSilence(withinMs: number, limitMs: number): void {
+    const { clock, channel, log } = this.options;
     const heardAt = this.#heardAt;
-    this.#setTimer(PROBE_MS, () => {
+    this.#setTimer(withinMs, () => {
       if (this.#heardAt !== heardAt) return this.#watchSilence(limitMs);
-      log.warn("broker_silent", { silent_ms: Math.round(silentMs) });
+      log.warn("broker_silent", { silent_ms: Math.round(elapsedMs(clock, heardAt)) });
       channel.close(4502, "the broker is silent");
     });
   }

@@ -14,6 +14,8 @@ import type { Transport } from "./transport.js";
 import type { RunnerChannel } from "./wire.js";
 
 const CONNECT_TIMEOUT_MS = 15_000;
+/** Attempts of those that are woken together are spread over this time. */
+const WAKE_DELAY_MS = 500;
 /** A session that was up this long lets the back-off begin anew. */
 const MIN_UP_MS = 5_000;
 
@@ -39,6 +41,10 @@ export interface SupervisorOptions {
   readonly serve: (channel: RunnerChannel, credential: string) => Promise<SessionEnd>;
   readonly onConnecting: () => void;
   readonly onRetrying: (reason: string, nextTryAt: Date) => void;
+  /** Resolves when an attempt may be made; its rejection is the attempt's. Default: at once. */
+  readonly ready?: (signal: AbortSignal) => Promise<void>;
+  /** Calls back when it is worth trying again at once; the answer takes the listener off. Default: never. */
+  readonly onWake?: (listener: () => void) => () => void;
   /** Aborts when no session is wanted any more; a session that is up ends by itself. */
   readonly signal: AbortSignal;
 }
@@ -78,9 +84,26 @@ export async function supervise(options: SupervisorOptions): Promise<SupervisorE
     failures++;
     const delayMs = Math.max(retryAfterMs, backOffMs(failures, options.random));
     options.onRetrying(reason, new Date(clock.now() + delayMs));
-    await pause(clock, delayMs, signal);
+    await pauseUntilWoken(options, delayMs, retryAfterMs > 0);
   }
   return { kind: "stopped" };
+}
+
+/** Waits, but not on when it is worth trying again: then only a moment of chance, since many may be woken at once. */
+async function pauseUntilWoken({ clock, signal, onWake, random }: SupervisorOptions, delayMs: number, isAsked: boolean): Promise<void> {
+  // How long the broker asked to be left alone is not for us to shorten.
+  if (onWake === undefined || isAsked) return pause(clock, delayMs, signal);
+  const end = new AbortController();
+  const abort = () => end.abort();
+  const off = onWake(abort);
+  signal.addEventListener("abort", abort);
+  if (signal.aborted) abort();
+  const before = clock.monotonic();
+  await pause(clock, delayMs, end.signal);
+  off();
+  signal.removeEventListener("abort", abort);
+  const leftMs = delayMs - (clock.monotonic() - before);
+  if (!signal.aborted && leftMs > 0) await pause(clock, Math.min(leftMs, WAKE_DELAY_MS * random()), signal);
 }
 
 /** Whether the source of credentials has a newer one than what was refused. */
@@ -95,6 +118,11 @@ async function hasAnother(options: SupervisorOptions, refused: string): Promise<
 
 async function attempt(options: SupervisorOptions): Promise<{ readonly outcome: AttemptOutcome; readonly credential: string | null }> {
   let credential: string;
+  try {
+    await options.ready?.(options.signal);
+  } catch (error) {
+    return { outcome: { kind: "retryable", reason: messageOf(error), retryAfterMs: 0 }, credential: null };
+  }
   try {
     credential = await options.credential();
   } catch (error) {

@@ -1,5 +1,6 @@
 /** How a runner reaches its broker. */
 import type { Sha256 } from "./digest.js";
+import type { Journal } from "./journal.js";
 import type { Place } from "./place.js";
 import type { RunnerChannel } from "./wire.js";
 
@@ -11,6 +12,12 @@ export interface Transport {
   readonly carriesCredential: boolean;
   /** The platform's own SHA-256, where it answers at once. */
   readonly sha256?: Sha256;
+  /** Where it connects to; absent where there is nothing to name. */
+  readonly address?: string;
+  /** The journal of a runner that was given none. */
+  readonly journal?: Journal;
+  /** Sends a body of receipts (`POST …/flush`) in a request that outlives this place; absent where nothing can. What comes of it is not heard. */
+  flush?(body: string): void;
   /** The place that it dials from, where that has something to say, as a page has. */
   readonly place?: Place;
   /**

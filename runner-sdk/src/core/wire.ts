@@ -23,6 +23,7 @@ import type {
   Outcome,
   Receipt,
   ReceiptDisposition,
+  ReconcileOutcome,
   ReportedPhase,
 } from "./messages.js";
 
@@ -178,6 +179,23 @@ export const revokeAnswerFrame = ({ callId, grantId, fence }: GrantName, journal
   frame: { $case: "revokeAnswer", value: { callId, grantId, fence, journalId, phase: PHASES[phase] } },
 });
 
+export function reconcileAnswerFrame({ callId, grantId, fence }: GrantName, outcome: ReconcileOutcome): OutboundFrame {
+  return { frame: { $case: "reconcileAnswer", value: { callId, grantId, fence, outcome: wireReconcileOutcome(outcome) } } };
+}
+
+function wireReconcileOutcome(outcome: ReconcileOutcome) {
+  switch (outcome.kind) {
+    case "applied":
+      return { $case: "applied" as const, value: { resultJson: outcome.resultJson } };
+    case "not_applied":
+      return { $case: "notApplied" as const, value: {} };
+    case "unknown":
+      return { $case: "unknown" as const, value: { message: outcome.message } };
+    case "unavailable":
+      return { $case: "unavailable" as const, value: { message: outcome.message } };
+  }
+}
+
 export const drainFrame = (reason: string, deadlineMs: number): OutboundFrame => ({
   frame: { $case: "drain", value: { reason, deadlineMs } },
 });
@@ -203,6 +221,10 @@ export function readFrame({ frame }: InboundFrame): BrokerMessage {
       return { kind: "cancel", name: frame.value, reason: frame.value.reason };
     case "revoke":
       return { kind: "revoke", name: frame.value, reason: frame.value.reason };
+    case "reconcile": {
+      const { grant, startedGrantId, startedFence } = frame.value;
+      return grant === undefined ? { kind: "unknown" } : { kind: "reconcile", order: { grant, startedGrantId, startedFence } };
+    }
     case "receiptAck":
       return {
         kind: "receipt_ack",

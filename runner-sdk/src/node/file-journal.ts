@@ -14,7 +14,8 @@ import { JournalError, messageOf } from "../core/errors.js";
 import { randomId } from "../core/ids.js";
 import type { Journal, JournalRecord, OpenJournal } from "../core/journal.js";
 import { JournalPicture } from "../core/journal-picture.js";
-import { decodeFile, encodeBatch, encodeHeader, type StoredRecord } from "./journal-codec.js";
+import { takeStored } from "../core/stored-record.js";
+import { decodeFile, encodeBatch, encodeHeader } from "./journal-codec.js";
 import { type JournalLock, takeJournalLock } from "./journal-lock.js";
 import { endMarked, JOURNAL_MARK } from "./processes.js";
 
@@ -112,7 +113,7 @@ class FileJournal implements OpenJournal {
       );
     }
     const picture = new JournalPicture(clock);
-    if (decoded.kind === "read") for (const record of decoded.records) take(picture, record);
+    if (decoded.kind === "read") for (const record of decoded.records) takeStored(picture, record);
     const journalId = decoded.kind === "read" ? decoded.journalId : randomId("jrn");
     const journal = new FileJournal(files, path, lock, journalId, picture.reopened(clock));
     try {
@@ -241,11 +242,6 @@ class FileJournal implements OpenJournal {
 const TAKEN = "another process took this journal, because this one gave no sign of life";
 
 const nextName = (path: string) => `${path}.next`;
-
-function take(picture: JournalPicture, record: StoredRecord): void {
-  if (record.kind === "entry") picture.restore(record.entry);
-  else picture.apply(record);
-}
 
 async function readExisting(path: string): Promise<Uint8Array> {
   const found = await stat(path).catch(() => null);

@@ -4,13 +4,9 @@
  * So an unreadable line is a torn write when nothing readable follows it, and damage otherwise.
  */
 import { crc32 } from "node:zlib";
-import type { JournalEntry, JournalRecord } from "../core/journal.js";
-import type { Outcome, Receipt } from "../core/messages.js";
+import { readStoredRecord, type StoredRecord } from "../core/stored-record.js";
 
 const FORMAT = 1;
-
-/** A record, or a whole entry as compaction writes it. */
-export type StoredRecord = JournalRecord | { readonly kind: "entry"; readonly entry: JournalEntry };
 
 /** What a file holds. */
 export type DecodedFile =
@@ -67,7 +63,7 @@ export function decodeFile(bytes: Uint8Array): DecodedFile {
       break;
     }
     for (const stored of content) {
-      const record = readRecord(stored);
+      const record = readStoredRecord(stored);
       if (record === null) return { kind: "damaged", message: `line ${index + 1} has a record of an unknown form` };
       records.push(record);
     }
@@ -105,77 +101,4 @@ function readLine(current: Line | undefined): unknown {
   } catch {
     return undefined;
   }
-}
-
-type Fields = Readonly<Record<string, unknown>>;
-const isFields = (value: unknown): value is Fields => typeof value === "object" && value !== null && !Array.isArray(value);
-
-function readRecord(stored: unknown): StoredRecord | null {
-  if (!isFields(stored)) return null;
-  switch (stored["kind"]) {
-    case "granted":
-      return has(stored, {
-        callId: "string",
-        grantId: "string",
-        fence: "number",
-        attempt: "number",
-        tool: "string",
-        version: "string",
-        at: "number",
-      });
-    case "started":
-    case "acknowledged":
-      return has(stored, { grantId: "string", at: "number" });
-    case "refused":
-      return has(stored, { callId: "string", grantId: "string", fence: "number", neverStarted: "boolean", at: "number" });
-    case "finished":
-      return isReceipt(stored["receipt"]) ? has(stored, { at: "number" }) : null;
-    case "entry":
-      return isEntry(stored["entry"]) ? (stored as unknown as StoredRecord) : null;
-    default:
-      return null;
-  }
-}
-
-/** The record when every field has its type. */
-function has(stored: Fields, types: Readonly<Record<string, "string" | "number" | "boolean">>): StoredRecord | null {
-  return hasTypes(stored, types) ? (stored as unknown as StoredRecord) : null;
-}
-
-function hasTypes(stored: Fields, types: Readonly<Record<string, "string" | "number" | "boolean">>): boolean {
-  return Object.entries(types).every(([name, type]) => typeof stored[name] === type);
-}
-
-function isReceipt(value: unknown): value is Receipt {
-  if (!isFields(value)) return false;
-  const numbers = { fence: "number", attempt: "number", startedAtUnixMs: "number", finishedAtUnixMs: "number" } as const;
-  return hasTypes(value, { callId: "string", grantId: "string", digest: "string", ...numbers }) && isOutcome(value["outcome"]);
-}
-
-function isOutcome(value: unknown): value is Outcome {
-  if (!isFields(value)) return false;
-  switch (value["kind"]) {
-    case "succeeded":
-      return hasTypes(value, { resultJson: "string" });
-    case "submitted":
-      return hasTypes(value, { handleJson: "string" });
-    case "cancelled":
-      return hasTypes(value, { message: "string" });
-    case "failed":
-      return (
-        hasTypes(value, { code: "string", message: "string", retryable: "boolean", retryAfterMs: "number" }) &&
-        Array.isArray(value["details"])
-      );
-    default:
-      return false;
-  }
-}
-
-function isEntry(value: unknown): value is JournalEntry {
-  if (!isFields(value)) return false;
-  const texts = { callId: "string", grantId: "string", tool: "string", version: "string", phase: "string" } as const;
-  const numbers = { fence: "number", attempt: "number", startedAt: "number", at: "number" } as const;
-  if (!hasTypes(value, { ...texts, ...numbers, refused: "boolean", acknowledged: "boolean" })) return false;
-  if (!["granted", "started", "finished"].includes(String(value["phase"]))) return false;
-  return value["phase"] === "finished" ? isReceipt(value["receipt"]) : value["receipt"] === null;
 }

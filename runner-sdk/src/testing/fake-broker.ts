@@ -51,6 +51,11 @@ export interface FakeSession {
   send(frame: NonNullable<BrokerFrame["frame"]>): void;
   /** Sends a grant; what is not given has a default. Answers with the whole grant. */
   grant(grant: Partial<Grant> & { readonly tool: string }): Grant;
+  /** Asks the tool's reconcile handler what became of an earlier grant. Answers with the grant that names its answer. */
+  reconcile(
+    started: { readonly callId: string; readonly grantId: string; readonly fence?: number },
+    grant: Partial<Grant> & { readonly tool: string },
+  ): Grant;
   /** Sends a grant, waits for its receipt and acknowledges it: a call from end to end. */
   call(grant: Partial<Grant> & { readonly tool: string }, timeoutMs?: number): Promise<Receipt>;
   /** The next frame of a kind that was not taken yet, up to 5 s. */
@@ -136,6 +141,35 @@ function createFakeSession(channel: BrokerChannel, credential: string, epoch: nu
     });
   }
 
+  function grantOf(given: Partial<Grant> & { readonly tool: string }): Grant {
+    calls++;
+    const callId = given.callId ?? `call_${epoch}_${calls}`;
+    return {
+      callId,
+      grantId: `${callId}_grant`,
+      attempt: 1,
+      fence: 1_000 * epoch + calls,
+      sessionEpoch: epoch,
+      version: "1",
+      argumentsJson: "{}",
+      subject: "",
+      agent: "tester",
+      idempotencyKey: `key_${callId}`,
+      deadlineUnixMs: Date.now() + 300_000,
+      remainingMs: 300_000,
+      leaseMs: 15_000,
+      pongNumber: 0,
+      traceparent: "",
+      token: "",
+      scopes: [],
+      toolset: "test",
+      toolsetVersion: 1,
+      session: "",
+      maxResultBytes: 0,
+      ...given,
+    };
+  }
+
   const session: FakeSession = {
     credential,
     channel,
@@ -170,33 +204,13 @@ function createFakeSession(channel: BrokerChannel, credential: string, epoch: nu
     },
     send: (frame) => channel.send({ frame }),
     grant(given) {
-      calls++;
-      const callId = given.callId ?? `call_${epoch}_${calls}`;
-      const grant: Grant = {
-        callId,
-        grantId: `${callId}_grant`,
-        attempt: 1,
-        fence: 1_000 * epoch + calls,
-        sessionEpoch: epoch,
-        version: "1",
-        argumentsJson: "{}",
-        subject: "",
-        agent: "tester",
-        idempotencyKey: `key_${callId}`,
-        deadlineUnixMs: Date.now() + 300_000,
-        remainingMs: 300_000,
-        leaseMs: 15_000,
-        pongNumber: 0,
-        traceparent: "",
-        token: "",
-        scopes: [],
-        toolset: "test",
-        toolsetVersion: 1,
-        session: "",
-        maxResultBytes: 0,
-        ...given,
-      };
+      const grant = grantOf(given);
       session.send({ $case: "grant", value: grant });
+      return grant;
+    },
+    reconcile({ callId, grantId, fence = 1 }, given) {
+      const grant = grantOf({ callId, grantId: `${grantId}_asked_${calls + 1}`, ...given });
+      session.send({ $case: "reconcile", value: { grant, startedGrantId: grantId, startedFence: fence } });
       return grant;
     },
     async call(given, timeoutMs = WAIT_MS) {

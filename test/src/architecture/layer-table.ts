@@ -111,7 +111,7 @@ export const BROWSER_ENTRIES = [
   "agent-sdk/src/index.ts",
   "proto/src/index.ts",
 ] as const;
-export const BROWSER_SAFE = new Set(["@bufbuild/protobuf", "eventsource-parser"]);
+export const BROWSER_SAFE = new Set(["@bufbuild/protobuf", "eventsource-parser", "idb"]);
 
 /** Longest file, in lines, generated ones aside. */
 export const LINES_MAX = 450;

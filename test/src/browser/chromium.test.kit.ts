@@ -40,6 +40,14 @@ export function titled(title: string): string {
   return WITHOUT_CHROMIUM === "" ? title : `${title} [${WITHOUT_CHROMIUM}]`;
 }
 
+/** How a browser is started. */
+export interface BrowserStart {
+  /** A profile that is kept, as that of a user who starts the browser again; by default one that goes with it. */
+  readonly profile?: string;
+  /** Flags besides the usual ones. */
+  readonly flags?: readonly string[];
+}
+
 /** A browser with one window. */
 export interface Browser {
   readonly context: BrowserContext;
@@ -47,14 +55,16 @@ export interface Browser {
   newTab(): Promise<Page>;
   /** Brings a tab to the front, and resolves when it says so itself. */
   front(page: Page): Promise<void>;
+  /** Ends all its processes with SIGKILL; resolves when they are gone. */
+  kill9(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Starts a browser with a profile of its own. */
-export async function startBrowser(): Promise<Browser> {
+/** Starts a browser, by default with a profile of its own. */
+export async function startBrowser(options: BrowserStart = {}): Promise<Browser> {
   if (CHROMIUM === undefined) throw new Error(WITHOUT_CHROMIUM);
-  const profile = await mkdtemp(join(tmpdir(), "toolrunner-chromium-"));
-  const child = spawn(CHROMIUM, [...FLAGS, `--user-data-dir=${profile}`, "about:blank"], {
+  const profile = options.profile ?? (await mkdtemp(join(tmpdir(), "toolrunner-chromium-")));
+  const child = spawn(CHROMIUM, [...FLAGS, ...(options.flags ?? []), `--user-data-dir=${profile}`, "about:blank"], {
     // A group of its own: the browser is several processes.
     detached: true,
     stdio: ["ignore", "ignore", "pipe"],
@@ -63,7 +73,7 @@ export async function startBrowser(): Promise<Browser> {
   const end = async (): Promise<void> => {
     endGroup(child);
     await exited;
-    await rm(profile, { recursive: true, force: true, maxRetries: 10 });
+    if (options.profile === undefined) await rm(profile, { recursive: true, force: true, maxRetries: 10 });
   };
   try {
     const browser = await chromium.connectOverCDP(await debuggingAddress(child), { noDefaults: true, isLocal: true });
@@ -76,6 +86,7 @@ export async function startBrowser(): Promise<Browser> {
         await page.bringToFront();
         await page.waitForFunction(() => document.visibilityState === "visible" && document.hasFocus());
       },
+      kill9: end,
       async close() {
         await browser.close().catch(() => undefined);
         await end();

@@ -240,11 +240,11 @@ describe.skipIf(WITHOUT_CHROMIUM !== "")(titled("places in a browser"), { timeou
     await page.close();
   });
 
-  it("a page says in the log what its memory journal does not protect, and why it cannot connect (R1, R2)", async () => {
+  it("a page says in the log what a memory journal does not protect, and why it cannot connect (R1, R2)", async () => {
     const page = await openPage();
     const events = await page.evaluate(`(async () => {
       const events = [];
-      const runner = start({ transport: sdk.connectWebSocket("ws://127.0.0.1:9"), log: (event, fields) => events.push(event + " " + JSON.stringify(fields)) });
+      const runner = start({ transport: sdk.connectWebSocket("ws://127.0.0.1:9"), journal: sdk.memoryJournal(), log: (event, fields) => events.push(event + " " + JSON.stringify(fields)) });
       await new Promise((resolve) => runner.onState((state) => state.kind === "retrying" && resolve()));
       await runner.stop();
       return events.join("\\n");

@@ -86,6 +86,8 @@ class Teller implements Story {
   #begun = false;
   #cancelAsked = false;
   #returned = 0;
+  /** The reconcile grant whose answer is awaited. */
+  #question: string | null = null;
 
   constructor(readonly call: string) {}
 
@@ -139,7 +141,15 @@ class Teller implements Story {
         return { state: "timed_out", code: entry.error.code };
       case "cancelled":
         return { state: "cancelled", code: entry.error.code };
+      case "reconcile_granted":
+        return this.#asked(entry, entryId, version, before);
+      case "reconcile_unanswered":
+        this.#mustBeAsked(entry.grantId, "reconcile_unanswered", version);
+        this.#question = null;
+        return null;
       case "reconciled":
+        if (entry.askId !== undefined) this.#mustBeAsked(entry.askId, "reconciled", version);
+        this.#question = null;
         return this.#reconciled(entry, version, before);
       case "cancel_requested":
         this.#cancelAsked = true;
@@ -153,6 +163,21 @@ class Teller implements Story {
       default:
         return newKind(entry);
     }
+  }
+
+  /** A reconcile handler is asked about the newest grant; what ran until then is lost. */
+  #asked(entry: Of<"reconcile_granted">, entryId: string, version: number, before: CallState | null): Outcome | null {
+    this.#mustBeNewest(entry.startedGrantId, "reconcile_granted", version);
+    if (before !== "running" && before !== "needs_reconciliation") {
+      this.#fault("order_of_entries", `reconcile_granted at ${version} while ${before}`);
+    }
+    this.#question = entryId;
+    return before === "needs_reconciliation" ? null : { state: "needs_reconciliation" };
+  }
+
+  /** Only the answer to the question that is open counts. */
+  #mustBeAsked(askId: string, kind: string, version: number): void {
+    if (this.#question !== askId) this.#fault("order_of_entries", `${kind} at ${version} is of ${askId}, asked is ${this.#question}`);
   }
 
   #granted(facts: GrantFacts, grantId: string, version: number, before: CallState | null): Outcome {

@@ -48,6 +48,9 @@ export const REQUIREMENTS: readonly Requirement[] = [
   matrix("L7", "Values over 256 KiB are stored as blobs and read in pages."),
   matrix("G5", "Every receipt is answered with a disposition; one after settlement is evidence."),
   matrix("G6", "The turn is answered by needs_reconciliation when the outcome is unknown."),
+  files("G1", "Never started is said by the journal that took the grant, and never inferred.", "reliability"),
+  files("G3", "A lost lease leads to no second start; the outcome is unknown.", "reliability"),
+  files("G4", "A reconcile handler is asked what became of a start whose process is gone.", "reliability"),
   matrix("B5", "An idempotency key is looked up before any refusal."),
   files("L1", "Racing appends have one winner; replicas need 2.10.27.", "ledger"),
   files("L2", "Unknown outcomes of an append are repeated until known.", "ledger"),
@@ -61,5 +64,5 @@ export const REQUIREMENTS: readonly Requirement[] = [
   files("D5", "Metrics for Prometheus behind diagnostics:read, each fact counted once over all brokers.", "metrics"),
   files("R5", "Each tab has a runner id of its own; the one in front is called, and another takes over when it closes.", "browser"),
   files("K4", "Child processes die with their call, those of a killed runner when it starts again.", "reliability"),
-  files("R2", "A journal file protects a finished result across a kill.", "brokers"),
+  files("R2", "A journal, in a file or in IndexedDB, protects a finished result across a kill.", "brokers", "browser"),
 ];

@@ -216,7 +216,16 @@ describe("over a runner session", () => {
     ["a binding that is no id", { binding: "No Id" }, 4400, "hello_invalid"],
     [
       "a handler that is declared twice",
-      { handlers: [1, 2].map(() => ({ tool: "t", version: "1", idempotent: false, cancellable: false, readOnly: false })) },
+      {
+        handlers: [1, 2].map(() => ({
+          tool: "t",
+          version: "1",
+          idempotent: false,
+          cancellable: false,
+          readOnly: false,
+          reconciles: false,
+        })),
+      },
       4400,
       "hello_invalid",
     ],

@@ -60,6 +60,20 @@ export interface Grant extends GrantHolder {
   readonly grantedAtMs: number;
 }
 
+/** Whose reconcile handler is asked. */
+export type ReconcileHolder = Pick<GrantHolder, "runnerId" | "sessionEpoch" | "journalId" | "brokerId">;
+
+/** A reconcile handler's order to find out what became of the grant that its journal saw started (G4). */
+export interface ReconcileGrant extends ReconcileHolder {
+  /** The id of its own entry. */
+  readonly grantId: string;
+  /** The version of its own entry: newer than the fence of the grant that it asks about. */
+  readonly fence: Version;
+  readonly grantedAtMs: number;
+  /** Without an answer by then there will be none. */
+  readonly expiresAtMs: number;
+}
+
 export interface CallError {
   readonly code: string;
   readonly message: string;
@@ -137,7 +151,20 @@ export type CallState =
       readonly handle: StoredText;
       readonly expiresAtMs: number;
     }
-  | { readonly kind: "needs_reconciliation"; readonly record: CallRecord; readonly grant: Grant; readonly cause: string }
+  | {
+      readonly kind: "needs_reconciliation";
+      readonly record: CallRecord;
+      /** The grant whose outcome nobody knows. */
+      readonly grant: Grant;
+      readonly cause: string;
+      /** The handler that is being asked; null: none is. */
+      readonly asked: ReconcileGrant | null;
+      /** How often a handler was asked about this grant, and when last. */
+      readonly asks: number;
+      readonly lastAskAtMs: number | null;
+      /** When the handler is asked again by itself; null: not before its runner connects anew. */
+      readonly askAgainAtMs: number | null;
+    }
   | { readonly kind: SettledStateName; readonly record: CallRecord; readonly settlement: Settlement };
 
 export type CallStateKind = CallState["kind"];

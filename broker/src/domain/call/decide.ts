@@ -7,7 +7,7 @@ import type { FaultDetail } from "../fault.js";
 import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS } from "../limits.js";
 import { type CallError, type CallState, isRepeatable, isSettledState, type StoredText } from "./call-state.js";
 import type { CallEntry, ReceiptEntryFacts } from "./entries.js";
-import { evidenceKey } from "./transition.js";
+import { evidenceKey } from "./entry-facts.js";
 
 export interface BackOff {
   /** First delay; doubles with each attempt. */
@@ -111,6 +111,11 @@ function retryAt(state: CallState, receipt: ReceiptEntryFacts, context: ReceiptC
   return deadlineAtMs !== null && atMs >= deadlineAtMs ? null : atMs;
 }
 
+const RESTARTED = "the runner restarted";
+const OUTCOME_UNKNOWN = "while the call ran: its outcome is unknown, do not repeat it";
+/** Why nobody knows what became of a call whose runner came back without knowing it. */
+export const UNKNOWN_AFTER_RESTART = `${RESTARTED} ${OUTCOME_UNKNOWN}`;
+
 /** The runner that held the grant is silent past its lease, or came back without knowing what became of it. */
 export function decideLeaseLost(
   state: CallState,
@@ -126,13 +131,13 @@ export function decideLeaseLost(
     // Who asked for the cancel waits for the end of the call, not for another attempt.
     return { kind: "cancelled", at: nowMs, error: callError("call_cancelled", state.cancel.reason), letRun: false };
   }
-  const why = cause === "lease" ? "the runner went silent" : "the runner restarted";
+  const why = cause === "lease" ? "the runner went silent" : RESTARTED;
   return {
     kind: "lease_lost",
     at: nowMs,
     grantId: state.grant.grantId,
     cause,
-    message: repeatable ? `${why}; the call is safe to repeat` : `${why} while the call ran: its outcome is unknown, do not repeat it`,
+    message: repeatable ? `${why}; the call is safe to repeat` : `${why} ${OUTCOME_UNKNOWN}`,
     retryAtMs: repeatable ? nowMs + backOffMs(state.record.attempts, random) : null,
   };
 }
@@ -236,10 +241,12 @@ export interface ReconcileInput {
   readonly resultFaults: readonly FaultDetail[];
   readonly by: string;
   readonly note: string | null;
+  /** The reconcile grant that this answers, where it is a handler's word: heard only while that one is asked. */
+  readonly askId?: string;
 }
 
 export function decideReconcile(state: CallState, input: ReconcileInput, nowMs: number): CallEntry | undefined {
-  if (state.kind !== "needs_reconciliation") {
+  if (state.kind !== "needs_reconciliation" || (input.askId !== undefined && state.asked?.grantId !== input.askId)) {
     return undefined;
   }
   const { request, attempts, deadlineAtMs } = state.record;
@@ -262,5 +269,6 @@ export function decideReconcile(state: CallState, input: ReconcileInput, nowMs: 
     note: input.note,
     value: input.outcome === "applied" ? (input.value ?? NULL_TEXT) : null,
     error,
+    ...(input.askId === undefined ? {} : { askId: input.askId }),
   };
 }

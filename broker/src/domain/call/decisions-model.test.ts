@@ -5,11 +5,20 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { forAll } from "../../testing/arbitrary-call.js";
-import { type CallSetting, CONFIRMATION_MS, type Outcome, ReferenceCall, TIMEOUT_MS, WEEK_MS } from "../../testing/reference-call.js";
+import {
+  ANSWER_MS,
+  type CallSetting,
+  CONFIRMATION_MS,
+  type Outcome,
+  ReferenceCall,
+  TIMEOUT_MS,
+  WEEK_MS,
+} from "../../testing/reference-call.js";
 import { acceptedEntry, inlineText, receiptFacts, SAMPLE_START_MS, sampleHolder, sampleRequest } from "../../testing/sample-call.js";
 import { isSettled } from "../call-view.js";
 import type { CallState } from "./call-state.js";
 import { callError, decideCancel, decideDeadline, decideExhausted, decideLeaseLost, decideReceipt, decideReconcile } from "./decide.js";
+import { decideAsk, decideAskExpired, decideUnanswered } from "./decide-asks.js";
 import type { CallEntry } from "./entries.js";
 import { transition } from "./transition.js";
 
@@ -30,6 +39,13 @@ type Command =
   | { readonly kind: "lose_lease" }
   | { readonly kind: "cancel"; readonly mode: "kill" | "skip" | "killnowait" }
   | { readonly kind: "reconcile"; readonly outcome: "applied" | "not_applied" | "abandon"; readonly valid: boolean }
+  | { readonly kind: "ask"; readonly journal: "same" | "other" }
+  | {
+      readonly kind: "answer";
+      readonly question: number;
+      readonly outcome: "applied" | "not_applied" | "unknown";
+      readonly valid: boolean;
+    }
   | { readonly kind: "pass"; readonly ms: number };
 
 const anyCommand: fc.Arbitrary<Command> = fc.oneof(
@@ -68,6 +84,22 @@ const anyCommand: fc.Arbitrary<Command> = fc.oneof(
     }),
   },
   {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant("ask" as const),
+      journal: fc.constantFrom("same" as const, "same" as const, "other" as const),
+    }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: fc.constant("answer" as const),
+      question: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat({ max: 3 }) }),
+      outcome: fc.constantFrom("applied" as const, "not_applied" as const, "unknown" as const),
+      valid: fc.boolean(),
+    }),
+  },
+  {
     weight: 1,
     arbitrary: fc.record({ kind: fc.constant("pass" as const), ms: fc.constantFrom(1, 1_000, 30_000, 60_000, 600_000, WEEK_MS) }),
   },
@@ -84,6 +116,7 @@ const anySetting: fc.Arbitrary<CallSetting> = fc.record({
 class Subject {
   state: CallState = { kind: "requested" };
   readonly grants: string[] = [];
+  readonly questions: string[] = [];
   private version = 0;
 
   append(entry: CallEntry): void {
@@ -95,6 +128,8 @@ class Subject {
     this.state = outcome.state;
     if (entry.kind === "granted") {
       this.grants.push(`entry_${this.version}`);
+    } else if (entry.kind === "reconcile_granted") {
+      this.questions.push(`entry_${this.version}`);
     }
   }
 
@@ -207,6 +242,36 @@ function run(command: Command, subject: Subject, reference: ReferenceCall, nowMs
       );
       reference.reconcile(command.outcome, command.valid, nowMs);
       return;
+    case "ask": {
+      const grant = subject.grants.at(-1) ?? "";
+      const { journalId } = sampleHolder();
+      const holder = {
+        runnerId: "runner_b",
+        sessionEpoch: 9,
+        brokerId: "broker_b",
+        journalId: command.journal === "same" ? journalId : "jrn_other",
+      };
+      const entry = decideAsk(state, grant, holder, { nowMs, answerMs: ANSWER_MS });
+      subject.maybe(entry);
+      const isAsked = command.journal === "same" && reference.ask(subject.questions.at(-1) ?? "", nowMs);
+      expect(entry !== undefined).toBe(isAsked);
+      return;
+    }
+    case "answer": {
+      const askId = subject.questions.at(-1 - command.question) ?? "entry_foreign";
+      const { outcome, valid } = command;
+      const entry =
+        outcome === "unknown"
+          ? decideUnanswered(state, askId, { reason: "unknown", message: "" }, nowMs, 0)
+          : decideReconcile(
+              state,
+              { outcome, value: inlineText(1), resultFaults: valid ? [] : [fault], by: "runner:runner_b", note: null, askId },
+              nowMs,
+            );
+      subject.maybe(entry);
+      expect(entry !== undefined).toBe(reference.answered(askId, outcome, valid, nowMs));
+      return;
+    }
     case "exhaust":
       subject.maybe(decideExhausted(state, nowMs));
       reference.exhaust();
@@ -218,7 +283,7 @@ function run(command: Command, subject: Subject, reference: ReferenceCall, nowMs
       return;
     case "timers":
     case "pass":
-      subject.maybe(decideDeadline(state, nowMs));
+      subject.maybe(decideDeadline(state, nowMs) ?? decideAskExpired(state, nowMs, 0));
       reference.timers(nowMs);
       return;
   }

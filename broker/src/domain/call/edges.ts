@@ -33,6 +33,12 @@ const isHeld = (entry: { readonly grantId: string }, state: CallState): boolean 
 /** The handler is known to have begun, by the log or by news that comes with the entry. */
 const hasBegun = (entry: CallEntry, state: CallState): boolean =>
   ("record" in state && state.record.startedAtMs !== null) || (entry.live?.startedAtMs ?? null) !== null;
+const asksAbout = (entry: Of<"reconcile_granted">, state: CallState): boolean =>
+  (state.kind === "running" || state.kind === "needs_reconciliation") && state.grant.grantId === entry.startedGrantId;
+const isAsked = (grantId: string | undefined, state: CallState): boolean =>
+  state.kind === "needs_reconciliation" && state.asked !== null && state.asked.grantId === grantId;
+/** A person's word, or the answer of the handler that is asked now. */
+const mayTell = (entry: Of<"reconciled">, state: CallState): boolean => entry.askId === undefined || isAsked(entry.askId, state);
 const cancelAsked = (state: CallState): boolean => state.kind === "running" && state.cancel !== null;
 const safe = (state: CallState): boolean => state.kind === "running" && isRepeatable(state.record.request, state.grant);
 
@@ -169,6 +175,12 @@ export const EDGES: readonly Edge[] = [
     to: "needs_reconciliation",
     when: when("lease_lost", "not safe to repeat", (e, s) => isHeld(e, s) && e.retryAtMs === null && !safe(s)),
   },
+  {
+    from: "running",
+    on: "reconcile_granted",
+    to: "needs_reconciliation",
+    when: when("reconcile_granted", "not safe to repeat, and its process is gone", (e, s) => asksAbout(e, s) && !safe(s)),
+  },
   { from: "running", on: "timed_out", to: "timed_out", when: when("timed_out", "safe to repeat", (_e, s) => safe(s)) },
   { from: "running", on: "timed_out", to: "needs_reconciliation", when: when("timed_out", "not safe to repeat", (_e, s) => !safe(s)) },
   { from: "running", on: "cancel_requested", to: "running" },
@@ -185,19 +197,35 @@ export const EDGES: readonly Edge[] = [
     from: "needs_reconciliation",
     on: "reconciled",
     to: "succeeded",
-    when: when("reconciled", "applied", (e) => e.outcome === "applied" && e.error === null),
+    when: when("reconciled", "applied", (e, s) => mayTell(e, s) && e.outcome === "applied" && e.error === null),
   },
   {
     from: "needs_reconciliation",
     on: "reconciled",
     to: "queued",
-    when: when("reconciled", "not applied, time and attempts left", (e) => e.outcome === "not_applied" && e.error === null),
+    when: when(
+      "reconciled",
+      "not applied, time and attempts left",
+      (e, s) => mayTell(e, s) && e.outcome === "not_applied" && e.error === null,
+    ),
   },
   {
     from: "needs_reconciliation",
     on: "reconciled",
     to: "failed",
-    when: when("reconciled", "abandoned, nothing left, or result invalid", (e) => e.error !== null),
+    when: when("reconciled", "abandoned, nothing left, or result invalid", (e, s) => mayTell(e, s) && e.error !== null),
+  },
+  {
+    from: "needs_reconciliation",
+    on: "reconcile_granted",
+    to: "needs_reconciliation",
+    when: when("reconcile_granted", "its process is gone", (e, s) => asksAbout(e, s)),
+  },
+  {
+    from: "needs_reconciliation",
+    on: "reconcile_unanswered",
+    to: "needs_reconciliation",
+    when: when("reconcile_unanswered", "the handler that is asked", (e, s) => isAsked(e.grantId, s)),
   },
 
   ...OPEN.map((state): Edge => ({ from: state, on: "adopted", to: state })),

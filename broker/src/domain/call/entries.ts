@@ -1,7 +1,7 @@
 /** The entries of a call's log: facts that happened, each the event of one edge of the call machine. */
 import type { WaitingFor } from "../call-view.js";
 import type { Version } from "../ports/ledger.js";
-import type { CallError, CallRequest, GrantHolder, StoredText } from "./call-state.js";
+import type { CallError, CallRequest, GrantHolder, ReconcileHolder, StoredText } from "./call-state.js";
 
 interface EntryBase {
   readonly at: number;
@@ -78,6 +78,26 @@ export type CallEntry =
   | (EntryBase & { readonly kind: "cancel_answered"; readonly level: "delivered" | "ignored" })
   | (EntryBase & { readonly kind: "cancelled"; readonly error: CallError; readonly letRun: boolean })
   | (EntryBase & {
+      /** The holder of the journal that saw the grant start is asked what became of it; its process is gone (G4). */
+      readonly kind: "reconcile_granted";
+      /** The grant that is asked about: the newest one. */
+      readonly startedGrantId: string;
+      readonly holder: ReconcileHolder;
+      readonly expiresAtMs: number;
+      /** Why the outcome is unknown: told when the call ran until now. */
+      readonly message: string;
+    })
+  | (EntryBase & {
+      /** The handler could not tell, or did not answer. */
+      readonly kind: "reconcile_unanswered";
+      /** The reconcile grant. */
+      readonly grantId: string;
+      readonly reason: "unknown" | "unavailable" | "timed_out" | "gone";
+      readonly message: string;
+      /** When it is asked again; null: only when its runner connects anew. */
+      readonly askAgainAtMs: number | null;
+    })
+  | (EntryBase & {
       readonly kind: "reconciled";
       readonly outcome: "applied" | "not_applied" | "abandon";
       readonly by: string;
@@ -85,6 +105,8 @@ export type CallEntry =
       readonly value: StoredText | null;
       /** Set when the call fails: result_invalid, not_applied without attempts, outcome_unknown. */
       readonly error: CallError | null;
+      /** The reconcile grant whose answer this is; absent: a person's word. */
+      readonly askId?: string;
       /** With `not_applied`: the runner that held the last grant may begin until then (G3), so nobody else does. */
       readonly notBeforeMs?: number;
     })

@@ -234,12 +234,26 @@ describe("transition, for any entries in any order", () => {
 
   it("frees a runner that is told nothing else: a running grant that ends by anything but its own news is revoked", () => {
     forAllSteps(({ before, entry, edge, after, effects }) => {
+      if (before.kind === "needs_reconciliation") {
+        // A handler that is asked is told when its answer is no more wanted.
+        expect(effects.includes("revoke")).toBe(before.asked !== null && after.kind !== "needs_reconciliation");
+        return;
+      }
       if (edge === undefined || before.kind !== "running" || after.kind === "running") {
         expect(edge === undefined || before.kind === "submitted" || !effects.includes("revoke")).toBe(true);
         return;
       }
       const fromRunner = entry.kind === "receipt" || entry.kind === "returned" || (entry.kind === "cancelled" && entry.letRun);
       expect(effects.includes("revoke"), entry.kind).toBe(!fromRunner);
+    });
+  });
+
+  it("asks the handler for whom a question is stored, and again when it did not say and is to be asked again (G4)", () => {
+    forAllSteps(({ entry, edge, effects }) => {
+      expect(effects.includes("send_reconcile")).toBe(edge !== undefined && entry.kind === "reconcile_granted");
+      expect(effects.includes("reconcile_again")).toBe(
+        edge !== undefined && entry.kind === "reconcile_unanswered" && entry.askAgainAtMs !== null,
+      );
     });
   });
 

@@ -12,9 +12,10 @@ import type { EventName } from "../call-view.js";
 import { isoTime } from "../iso-time.js";
 import { GRANTS_REMEMBERED, PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../limits.js";
 import type { Json } from "../ports/catalog.js";
-import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, SettledCallState, Settlement } from "./call-state.js";
+import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, ReconcileGrant, SettledCallState, Settlement } from "./call-state.js";
 import { type Edge, edgeFor } from "./edges.js";
-import type { CallEntry, GrantFacts, PlacedEntry, ReceiptEntryFacts } from "./entries.js";
+import type { CallEntry, GrantFacts, PlacedEntry } from "./entries.js";
+import { cancelledError, evidenceKey, grantOf, plainError, receiptFacts, reconcileGrantOf } from "./entry-facts.js";
 
 export type CallEffect =
   /** Look for a runner, not before the state's `notBeforeMs`. */
@@ -22,7 +23,11 @@ export type CallEffect =
   | { readonly kind: "send_grant"; readonly grant: Grant }
   | { readonly kind: "push_cancel"; readonly grant: Grant; readonly reason: string }
   /** Tell the runner that the grant counts no longer. */
-  | { readonly kind: "revoke"; readonly grant: Grant; readonly reason: string }
+  | { readonly kind: "revoke"; readonly grant: Grant | ReconcileGrant; readonly reason: string }
+  /** Ask the reconcile handler. */
+  | { readonly kind: "send_reconcile"; readonly asked: ReconcileGrant }
+  /** Ask it once more, not before the state's `askAgainAtMs`. */
+  | { readonly kind: "reconcile_again" }
   | { readonly kind: "settled" };
 
 export interface CallEvent {
@@ -85,6 +90,10 @@ class Step {
       throw new Error(`edge ${edge.on} from requested`);
     }
     this.tellLive(before.record);
+    if (before.kind === "needs_reconciliation" && before.asked !== null && edge.to !== "needs_reconciliation") {
+      // Whatever its handler would say now, the call is past it.
+      this.effects.push({ kind: "revoke", grant: before.asked, reason: "the outcome is known" });
+    }
     switch (entry.kind) {
       case "confirmed":
         this.tell("confirmed", { by: entry.by });
@@ -118,6 +127,10 @@ class Step {
       case "cancelled":
         this.endGrant(before, entry.letRun ? null : "call_cancelled");
         return this.settle("cancelled", before.record, { error: entry.error, letRun: entry.letRun });
+      case "reconcile_granted":
+        return this.ask(before, entry);
+      case "reconcile_unanswered":
+        return this.unanswered(before, entry);
       case "reconciled":
         return this.reconcile(before.record, entry);
       case "evidence":
@@ -172,20 +185,7 @@ class Step {
   }
 
   private grant(record: CallRecord, facts: GrantFacts): Moved {
-    const { holder } = facts;
-    const grant: Grant = {
-      runnerId: holder.runnerId,
-      sessionEpoch: holder.sessionEpoch,
-      journalId: holder.journalId,
-      brokerId: holder.brokerId,
-      handlerReadOnly: holder.handlerReadOnly,
-      handlerIdempotent: holder.handlerIdempotent,
-      handlerCancellable: holder.handlerCancellable,
-      grantId: this.entry.entryId,
-      fence: this.entry.version,
-      attempt: facts.attempt,
-      grantedAtMs: this.entry.at,
-    };
+    const grant = grantOf(this.entry, facts);
     this.tell("granted", { attempt: grant.attempt, fence: grant.fence, runner_id: grant.runnerId });
     this.effects.push({ kind: "send_grant", grant });
     return {
@@ -204,11 +204,7 @@ class Step {
     };
   }
 
-  private giveBack(
-    before: Exclude<CallState, { kind: "requested" }>,
-    entry: Extract<PlacedEntry, { kind: "returned" }>,
-    edge: Edge,
-  ): Moved {
+  private giveBack(before: Moved, entry: Extract<PlacedEntry, { kind: "returned" }>, edge: Edge): Moved {
     const grant = this.endGrant(before, null);
     if (entry.reason === "forbidden") {
       return this.settle("denied", before.record, {
@@ -349,7 +345,33 @@ class Step {
       throw new Error("reconciliation without a grant");
     }
     this.tell("needs_reconciliation", { cause });
-    return { kind: "needs_reconciliation", record: this.advance(record), grant: held, cause };
+    const unasked = { asked: null, asks: 0, lastAskAtMs: null, askAgainAtMs: null };
+    return { kind: "needs_reconciliation", record: this.advance(record), grant: held, cause, ...unasked };
+  }
+
+  private ask(before: Moved, entry: Extract<PlacedEntry, { kind: "reconcile_granted" }>): Moved {
+    let state = before;
+    if (before.kind === "running") {
+      this.endGrant(before, "lease_lost");
+      this.tell("lease_lost", { attempt: before.grant.attempt, cause: "runner_restarted" });
+      state = this.toReconciliation(before.record, before.grant, entry.message);
+    }
+    if (state.kind !== "needs_reconciliation") {
+      throw new Error("reconcile_granted outside running and needs_reconciliation");
+    }
+    const asked = reconcileGrantOf(entry);
+    this.effects.push({ kind: "send_reconcile", asked });
+    return { ...state, record: this.advance(state.record), asked, asks: state.asks + 1, lastAskAtMs: entry.at, askAgainAtMs: null };
+  }
+
+  private unanswered(before: Moved, entry: Extract<PlacedEntry, { kind: "reconcile_unanswered" }>): Moved {
+    if (before.kind !== "needs_reconciliation") {
+      throw new Error("reconcile_unanswered outside needs_reconciliation");
+    }
+    if (entry.askAgainAtMs !== null) {
+      this.effects.push({ kind: "reconcile_again" });
+    }
+    return { ...before, record: this.advance(before.record), asked: null, askAgainAtMs: entry.askAgainAtMs };
   }
 
   private settle(
@@ -422,23 +444,4 @@ class Step {
       startedAtMs: this.entry.kind === "granted" || this.entry.kind === "accepted" ? null : startedAtMs,
     };
   }
-}
-
-function plainError(code: string, message: string): CallError {
-  return { code, message, retryable: false, retryAfterMs: null, details: [] };
-}
-
-/** Why a call is cancelled that said nothing about it itself. */
-function cancelledError(before: CallState): CallError {
-  const reason = before.kind === "running" ? before.cancel?.reason : undefined;
-  return plainError("call_cancelled", reason ?? "the call was cancelled");
-}
-
-export function evidenceKey(receipt: { readonly grantId: string; readonly digest: string }): string {
-  return `${receipt.grantId}/${receipt.digest}`;
-}
-
-function receiptFacts(receipt: ReceiptEntryFacts, receivedAtMs: number): ReceiptFacts {
-  const { grantId, attempt, fence, runnerId, digest, outcome } = receipt;
-  return { grantId, attempt, fence, runnerId, digest, outcome, receivedAtMs };
 }

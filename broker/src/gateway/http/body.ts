@@ -52,14 +52,25 @@ export interface BodyHeaders {
   readonly "content-encoding"?: string | undefined;
 }
 
-const JSON_TYPE = /^application\/json\s*(;.*)?$/i;
+/** A content type under which JSON comes. */
+export type JsonContentType = "application/json" | "text/plain";
+
+const CONTENT_TYPES: Readonly<Record<JsonContentType, RegExp>> = {
+  "application/json": /^application\/json\s*(;.*)?$/i,
+  "text/plain": /^text\/plain\s*(;.*)?$/i,
+};
 const OTHER_CHARSET = /;\s*charset\s*=\s*"?(?!utf-?8\b)/i;
 
 /**
  * The JSON in `body`; `undefined` when there is no body at all.
  * Throws `BrokerError` `body_too_large` naming bytes and limit, or `body_invalid`.
  */
-export function jsonOf(body: RawBody | undefined, headers: BodyHeaders, limit: number): Json | undefined {
+export function jsonOf(
+  body: RawBody | undefined,
+  headers: BodyHeaders,
+  limit: number,
+  expected: JsonContentType = "application/json",
+): Json | undefined {
   if (body === undefined) return undefined;
   if (body.kind === "too_large") {
     const size = body.exact ? `${body.atLeastBytes}` : `at least ${body.atLeastBytes}`;
@@ -67,8 +78,8 @@ export function jsonOf(body: RawBody | undefined, headers: BodyHeaders, limit: n
   }
   if (body.bytes.length === 0) return undefined;
   const type = headers["content-type"];
-  if (type === undefined || !JSON_TYPE.test(type) || OTHER_CHARSET.test(type)) {
-    throw refused("content-type", "application/json", type === undefined ? "no content-type" : JSON.stringify(type.slice(0, 80)));
+  if (type === undefined || !CONTENT_TYPES[expected].test(type) || OTHER_CHARSET.test(type)) {
+    throw refused("content-type", expected, type === undefined ? "no content-type" : JSON.stringify(type.slice(0, 80)));
   }
   const encoding = headers["content-encoding"];
   if (encoding !== undefined && encoding.toLowerCase() !== "identity") {

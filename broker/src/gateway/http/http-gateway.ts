@@ -2,7 +2,7 @@
  * The HTTP interface for agents.
  *
  * Owns the server, its life, and what every request meets on its way: Host and Origin, key, scope, body, and the mapping
- * of refusals. Invariants: nothing but the two health addresses answers without a key; a refusal never carries the text of
+ * of refusals. Invariants: nothing but the two health addresses answers without a key, which for runners' receipts is in the body; a refusal never carries the text of
  * an unexpected error; payloads and headers never reach the log; no open wait or stream holds up `close`.
  */
 
@@ -15,6 +15,7 @@ import { BODY_BYTES_MAX } from "../../domain/limits.js";
 import type { AgentPrincipal, Authenticator } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
 import type { MetricsSource, RequestMeter } from "../../domain/ports/meter.js";
+import type { RunnerFlush } from "../../wire/operations.js";
 import { type AgentApi, type AgentOperations, createAgentApi } from "../shared/agent-api.js";
 import { authenticateAgent } from "../shared/credentials.js";
 import { describeUnexpected, faultBody, faultFrom } from "../shared/fault.js";
@@ -28,6 +29,7 @@ import { validTraceparent } from "../shared/traceparent.js";
 import { type Caller, createWaits, type Waits } from "../shared/waits.js";
 import { jsonOf, type RawBody, readBody } from "./body.js";
 import { streamEvents, wantsEventStream } from "./event-stream.js";
+import { addFlushRoute } from "./flush-route.js";
 import { malformedRequestListener, watchResponses } from "./malformed.js";
 import { addMetricsRoute } from "./metrics-route.js";
 import { openApiInfo, routeSchema } from "./openapi.js";
@@ -69,6 +71,8 @@ export interface HttpGatewayOptions {
   readonly health: HealthSource;
   /** What `/metrics` answers. Default: there is no such address. */
   readonly metrics?: MetricsSource | undefined;
+  /** Takes receipts of pages that close. Default: there is no such address. */
+  readonly flush?: RunnerFlush | undefined;
   /** Told of each request and refusal. Default: nobody. */
   readonly meter?: RequestMeter | undefined;
   readonly limits?: Partial<HttpLimits>;
@@ -202,6 +206,7 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
     addRoutes(scope, { api, waits, limits, log });
     addBrokerRoutes(scope, options, waits);
     if (options.metrics !== undefined) addMetricsRoute(scope, options.metrics);
+    if (options.flush !== undefined) addFlushRoute(scope, options.flush);
   });
 
   let closing: Promise<void> | undefined;

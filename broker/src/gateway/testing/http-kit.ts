@@ -53,6 +53,7 @@ export async function startTestGateway(options: Partial<HttpGatewayOptions> = {}
         text: `# HELP calls Of ${application}.\n# TYPE calls counter\ncalls 1\n`,
       }),
     },
+    flush: { flush: async ({ receipts }) => receipts.map(() => ({ kind: "taken", disposition: "settled" })) },
     dev: { loopbackOnly: true, allowOrigins: [] },
     log,
     version: "0.0.0-test",

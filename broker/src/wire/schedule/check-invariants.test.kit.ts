@@ -93,8 +93,17 @@ function checkCall(site: SimSite, callId: string): void {
   const starts = site.starts.filter((start) => start.callId === callId);
   const { request } = state.record;
   const repeatable = SIM_TOOLS.some(({ toolset, tool, idempotent }) => toolset === request.toolset && tool === request.tool && idempotent);
-  if (!repeatable && starts.length > 1) {
+  // A person, or a handler that looked, may say that it was not applied; then it is started again.
+  const notApplied = entries.filter((entry) => entry.kind === "reconciled" && entry.outcome === "not_applied").length;
+  if (!repeatable && starts.length > 1 + notApplied) {
     site.failed(`I3: call ${callId} of ${request.tool} was started ${starts.length} times: ${JSON.stringify(starts)}`);
+  }
+  const done = site.effects(callId);
+  if (!repeatable && done > 1) {
+    site.failed(`I3: what call ${callId} of ${request.tool} is for was done ${done} times: ${JSON.stringify(starts)}`);
+  }
+  if (!repeatable && state.kind === "succeeded" && done === 0) {
+    site.failed(`call ${callId} of ${request.tool} succeeded, and nothing was done`);
   }
   for (const grantId of new Set(starts.map((start) => start.grantId))) {
     if (starts.filter((start) => start.grantId === grantId).length > 1) {

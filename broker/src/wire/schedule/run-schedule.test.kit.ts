@@ -144,7 +144,11 @@ async function settle(site: SimSite, agents: SimAgents): Promise<void> {
 }
 
 function runnerOptions(runnerId: string, binding: string, subject: string, slots: number) {
-  const tools = SIM_TOOLS.filter(({ toolset }) => toolset === binding).map(({ tool, idempotent }) => ({ tool, idempotent }));
+  const tools = SIM_TOOLS.filter(({ toolset }) => toolset === binding).map(({ tool, idempotent, reconciles }) => ({
+    tool,
+    idempotent,
+    ...(reconciles === true ? { reconciles } : {}),
+  }));
   return { runnerId, binding, subject, slots, tools };
 }
 

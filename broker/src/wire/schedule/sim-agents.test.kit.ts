@@ -7,7 +7,7 @@ import { BrokerError } from "../../domain/broker-error.js";
 import { decodeEntry } from "../../domain/call/entry-codec.js";
 import { replay } from "../../domain/call/replay.js";
 import { type CallEventView, type CallView, isSettled } from "../../domain/call-view.js";
-import type { CreateCallBody } from "../operations.js";
+import type { CreateCallBody, ReconcileOutcome } from "../operations.js";
 import { SIM_AGENT, SIM_TOOLS, type SimBroker, type SimSite, type SimTool } from "./sim-site.test.kit.js";
 import type { Random } from "./world.test.kit.js";
 
@@ -261,13 +261,21 @@ export class SimAgents {
         continue;
       }
       const began = site.starts.some((start) => start.callId === callId);
-      const outcome = began ? (site.random.chance(0.5) ? "applied" : "abandon") : "not_applied";
-      const result = outcome === "applied" ? { result: callId } : {};
-      const broker = site.pickBroker();
-      if (broker !== undefined) {
-        // Asked once: what is true now need not be true later.
-        await this.ask(broker, (asked) => asked.wire.calls.reconcile(SIM_AGENT, callId, { outcome, ...result }));
+      if (began && site.effects(callId) === 0) {
+        // It may be about to be done: only who knows that nothing runs may say that it was not.
+        await this.verdict(callId, { outcome: "abandon" });
+        continue;
       }
+      const outcome = began ? (site.random.chance(0.5) ? "applied" : "abandon") : "not_applied";
+      await this.verdict(callId, { outcome, ...(outcome === "applied" ? { result: callId } : {}) });
+    }
+  }
+
+  /** Asked once: what is true now need not be true later. */
+  private async verdict(callId: string, body: { readonly outcome: ReconcileOutcome; readonly result?: string }): Promise<void> {
+    const broker = this.site.pickBroker();
+    if (broker !== undefined) {
+      await this.ask(broker, (asked) => asked.wire.calls.reconcile(SIM_AGENT, callId, body));
     }
   }
 

@@ -16,6 +16,25 @@ export interface Execution {
   decideStart: () => void;
 }
 
+/** A grant that was just taken. */
+export function executionOf(grant: Grant, leaseEndsAt: number): Execution {
+  let decideStart: () => void = () => undefined;
+  const startDecided = new Promise<void>((resolve) => {
+    decideStart = resolve;
+  });
+  return {
+    grant,
+    leaseEndsAt,
+    listedFrom: undefined,
+    phase: "admitting",
+    dropped: false,
+    cancelled: false,
+    aborted: false,
+    startDecided,
+    decideStart,
+  };
+}
+
 export interface Link {
   readonly channel: SimChannel;
   readonly process: SimProcess;
@@ -36,7 +55,7 @@ export interface SimRunnerOptions {
   readonly runnerId: string;
   readonly binding: string;
   readonly subject: string;
-  readonly tools: readonly { readonly tool: string; readonly idempotent: boolean }[];
+  readonly tools: readonly { readonly tool: string; readonly idempotent: boolean; readonly reconciles?: true }[];
   readonly slots: number;
 }
 
@@ -47,6 +66,10 @@ export interface SimRunnerSite<Broker = unknown> {
   connect(runner: SimProcess, broker: Broker): SimChannel;
   granted(runner: { readonly options: SimRunnerOptions }, grant: Grant): void;
   started(runner: { readonly options: SimRunnerOptions }, grant: Grant): void;
+  /** What the handler does to the world: to be done once. */
+  effect(callId: string): void;
+  /** How often it was done. */
+  effects(callId: string): number;
   acknowledged(callId: string, grantId: string, disposition: number): void;
   failed(what: string): void;
 }
@@ -67,7 +90,14 @@ export function helloOf(options: SimRunnerOptions, held: readonly HeldGrant[]): 
       slots: options.slots,
       held: [...held],
       renewsCredentials: false,
-      handlers: options.tools.map(({ tool, idempotent }) => ({ tool, version: "1", idempotent, cancellable: true, readOnly: false })),
+      handlers: options.tools.map(({ tool, idempotent, reconciles = false }) => ({
+        tool,
+        version: "1",
+        idempotent,
+        cancellable: true,
+        readOnly: false,
+        reconciles,
+      })),
     },
   };
 }

@@ -18,8 +18,28 @@ export interface JournalEntry extends GrantName {
   refused: boolean;
   acknowledged: boolean;
   receipt: Receipt | undefined;
+  /** The broker asked what became of it, and was told that nobody knows. */
+  toldUnknown: boolean;
+  /** The same, said in a report or an answer. */
+  saidUnknown: boolean;
   /** The process in which the handler began. */
   startedBy: SimProcess | undefined;
+}
+
+/** A grant that was just taken. */
+export function freshEntry({ callId, grantId, fence }: GrantName): JournalEntry {
+  return {
+    callId,
+    grantId,
+    fence,
+    phase: "granted",
+    refused: false,
+    acknowledged: false,
+    receipt: undefined,
+    toldUnknown: false,
+    saidUnknown: false,
+    startedBy: undefined,
+  };
 }
 
 export class SimJournal {
@@ -39,7 +59,7 @@ export class SimJournal {
 
   /** Receipts that no broker acknowledged, and starts whose end nobody asked about. */
   get owed(): number {
-    return [...this.entries.values()].filter((entry) => entry.phase !== "granted" && !entry.acknowledged).length;
+    return [...this.entries.values()].filter((entry) => entry.phase !== "granted" && !entry.acknowledged && !entry.toldUnknown).length;
   }
 
   /** What is held besides the grants that are `live` in `process`. */
@@ -51,6 +71,10 @@ export class SimJournal {
       }
       const { callId, grantId, fence } = entry;
       const phase = phaseOf(entry, process);
+      if (phase === OUTCOME_UNKNOWN && entry.toldUnknown && !inHello) {
+        continue;
+      }
+      entry.saidUnknown ||= phase === OUTCOME_UNKNOWN;
       if (phase !== NOT_STARTED || (inHello && entry.refused)) {
         reports.push({ callId, grantId, fence, phase });
       }
@@ -65,17 +89,7 @@ export class SimJournal {
       entry.refused = true;
       return;
     }
-    const fresh: JournalEntry = {
-      callId,
-      grantId,
-      fence,
-      phase: "granted",
-      refused: true,
-      acknowledged: false,
-      receipt: undefined,
-      startedBy: undefined,
-    };
-    this.entries.set(grantId, fresh);
+    this.entries.set(grantId, { ...freshEntry({ callId, grantId, fence }), refused: true });
   }
 
   finish(receipt: Receipt): void {
@@ -89,6 +103,8 @@ export class SimJournal {
       startedBy: entry?.startedBy,
       phase: "finished",
       acknowledged: false,
+      toldUnknown: false,
+      saidUnknown: entry?.saidUnknown ?? false,
       receipt,
     });
   }
@@ -102,6 +118,17 @@ export class SimJournal {
       }
     }
     return newest;
+  }
+
+  /** Nobody will ask any more what became of a grant without a receipt; false: nobody was told of such a one. */
+  forget(grantId: string, process: SimProcess): boolean {
+    const entry = this.entries.get(grantId);
+    // The record of its end may have come after the word that it is unknown: then it is a receipt, which is owed.
+    if (entry !== undefined && [OUTCOME_UNKNOWN, NOT_STARTED].includes(phaseOf(entry, process))) {
+      entry.acknowledged = true;
+      return true;
+    }
+    return entry?.saidUnknown ?? false;
   }
 
   /** The broker knows all about it. */

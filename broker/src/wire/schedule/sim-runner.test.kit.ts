@@ -10,6 +10,7 @@ import type { BrokerFrame, Grant, GrantPhase, HeldGrant, Receipt, RunnerFrame } 
 import { SimDelivery } from "./sim-delivery.test.kit.js";
 import {
   type Execution,
+  executionOf,
   helloOf,
   isRepeatable,
   type Link,
@@ -23,16 +24,19 @@ import {
 } from "./sim-execution.test.kit.js";
 import {
   FINISHED,
+  freshEntry,
   type GrantName,
-  type JournalEntry,
   NOT_STARTED,
   OUTCOME_UNKNOWN,
   phaseOf,
   RUNNING,
   SimJournal,
 } from "./sim-journal.test.kit.js";
+import { SimReconcile } from "./sim-reconcile.test.kit.js";
 import { SimProcess } from "./world.test.kit.js";
 
+/** Disposition of a receipt of no call, and of a start that nobody asks about any more. */
+const EXPIRED = 4;
 /** Without a welcome for this long, a dial is given up. */
 const WELCOME_MS = 400;
 
@@ -48,6 +52,7 @@ export class SimRunner {
     (link, frame) => this.send(link, frame),
   );
   private readonly live = new Map<string, Execution>();
+  private readonly reconciling: SimReconcile;
   private link: Link | undefined;
 
   constructor(
@@ -55,6 +60,8 @@ export class SimRunner {
     readonly options: SimRunnerOptions,
   ) {
     this.process = this.fresh();
+    const isLive = (callId: string) => [...this.live.values()].some(({ grant }) => grant.callId === callId);
+    this.reconciling = new SimReconcile(site, options, this.journal, isLive, (link, frame) => this.send(link, frame));
   }
 
   start(): void {
@@ -180,7 +187,13 @@ export class SimRunner {
         }
         return;
       }
+      case "reconcile":
+        this.reconciling.take(link, frame.value, this.calm);
+        return;
       case "receiptAck":
+        if (frame.value.disposition === EXPIRED && this.journal.forget(frame.value.grantId, link.process)) {
+          return;
+        }
         this.site.acknowledged(frame.value.callId, frame.value.grantId, frame.value.disposition);
         this.delivery.acknowledged(link, frame.value.grantId);
         return;
@@ -274,21 +287,7 @@ export class SimRunner {
       decline(world.random.chance(0.15) ? 2 : 1, "the product says so");
       return;
     }
-    let decideStart: () => void = () => undefined;
-    const startDecided = new Promise<void>((resolve) => {
-      decideStart = resolve;
-    });
-    const execution: Execution = {
-      grant,
-      leaseEndsAt: answeredAt + grant.leaseMs,
-      listedFrom: undefined,
-      phase: "admitting",
-      dropped: false,
-      cancelled: false,
-      aborted: false,
-      startDecided,
-      decideStart,
-    };
+    const execution = executionOf(grant, answeredAt + grant.leaseMs);
     this.live.set(grant.grantId, execution);
     this.run(link.process, execution).catch((error: unknown) => this.site.failed(String(error)));
   }
@@ -298,16 +297,7 @@ export class SimRunner {
     const { random } = world;
     const { grant } = execution;
     const { callId, grantId, fence } = grant;
-    const entry: JournalEntry = {
-      callId,
-      grantId,
-      fence,
-      phase: "granted",
-      refused: false,
-      acknowledged: false,
-      receipt: undefined,
-      startedBy: undefined,
-    };
+    const entry = freshEntry(grant);
     this.journal.set(grantId, entry);
     const obstructed = (): boolean => execution.dropped || execution.aborted || world.now >= execution.leaseEndsAt;
     const admittedAt = world.now + (random.chance(0.05) && !this.calm ? random.between(0, 2_000) : random.between(0.1, 5));
@@ -339,6 +329,10 @@ export class SimRunner {
     execution.decideStart();
     this.site.started(this, grant);
     this.tell({ $case: "started", value: { callId, grantId, fence, atUnixMs: process.clock.now() } });
+    const isEarly = random.chance(0.5);
+    if (isEarly) {
+      this.site.effect(callId);
+    }
     const endsAt = world.now + (this.calm ? random.between(1, 20) : random.chance(0.1) ? random.between(0, 6_000) : random.between(0, 400));
     while (world.now < endsAt && !execution.cancelled) {
       await process.turn(Math.min(endsAt - world.now, random.between(5, 100)) + 0.01);
@@ -349,7 +343,11 @@ export class SimRunner {
         break;
       }
     }
-    await this.finish(process, grant, outcomeOf(execution, this.site.world, this.calm));
+    const outcome = outcomeOf(execution, this.site.world, this.calm);
+    if (!isEarly && (outcome?.$case === "succeeded" || outcome?.$case === "submitted")) {
+      this.site.effect(callId);
+    }
+    await this.finish(process, grant, outcome);
     this.live.delete(grantId);
   }
 
@@ -418,7 +416,8 @@ export class SimRunner {
     if (phase === FINISHED && entry.receipt !== undefined) {
       this.delivery.deliver(link, entry.receipt);
     }
-    if (phase === NOT_STARTED || phase === OUTCOME_UNKNOWN) {
+    entry.toldUnknown ||= phase === OUTCOME_UNKNOWN;
+    if (phase === NOT_STARTED) {
       this.journal.mark(name.grantId);
     }
   }

@@ -34,6 +34,8 @@ function simFigures(random: Random): Figures {
     reservationMs: random.pick([30, 150, 400]),
     waitingNoticeMs: 50,
     confirmationMs: 4_000,
+    reconcileMs: random.pick([300, 1_500]),
+    reconcileTurnMs: random.pick([0, 200]),
     ledgerAnswerMs: 700,
     settledMemoryMs: 1_000,
   };
@@ -70,6 +72,8 @@ export interface SimTool {
   readonly idempotent: boolean;
   readonly confirmation: "never" | "always";
   readonly submission?: true;
+  /** Its handler has a reconcile handler. */
+  readonly reconciles?: true;
 }
 
 /** Toolset `shop` runs on a backend, `tab` in a browser and needs a subject. */
@@ -78,6 +82,8 @@ export const SIM_TOOLS: readonly SimTool[] = [
   { toolset: "shop", tool: "safe", idempotent: true, confirmation: "never" },
   { toolset: "shop", tool: "asked", idempotent: false, confirmation: "always" },
   { toolset: "shop", tool: SUBMISSION_TOOL, idempotent: false, confirmation: "never", submission: true },
+  { toolset: "shop", tool: "pay", idempotent: false, confirmation: "never", reconciles: true },
+  { toolset: "tab", tool: "book", idempotent: false, confirmation: "never", reconciles: true },
   { toolset: "tab", tool: "click", idempotent: false, confirmation: "never" },
   { toolset: "tab", tool: "peek", idempotent: true, confirmation: "never" },
 ];
@@ -117,6 +123,8 @@ export class SimSite {
   readonly runners: SiteRunner[] = [];
   readonly starts: Start[] = [];
   readonly acknowledgements: Acknowledgement[] = [];
+  /** How often handlers did what a call is for. */
+  private readonly done = new Map<string, number>();
   /** What must not happen, as soon as it happened. */
   readonly failures: string[] = [];
   /** Every line that a broker logged at warn or error, for a failed schedule's report. */
@@ -234,6 +242,14 @@ export class SimSite {
   started(runner: { readonly options: SimRunnerOptions }, grant: Pick<Grant, "callId" | "grantId" | "fence">): void {
     const { callId, grantId, fence } = grant;
     this.starts.push({ callId, grantId, fence, runnerId: runner.options.runnerId, at: this.world.now });
+  }
+
+  effect(callId: string): void {
+    this.done.set(callId, this.effects(callId) + 1);
+  }
+
+  effects(callId: string): number {
+    return this.done.get(callId) ?? 0;
   }
 
   granted(runner: { readonly options: SimRunnerOptions }, grant: Grant): void {

@@ -77,6 +77,7 @@ export interface RunnerFrame {
     | { $case: "drain"; value: Drain }
     | { $case: "toolDefinitions"; value: ToolDefinitions }
     | { $case: "instanceState"; value: InstanceState }
+    | { $case: "reconcileAnswer"; value: ReconcileAnswer }
     | { $case: "credential"; value: Credential }
     | { $case: "protocolFault"; value: ProtocolFault }
     | undefined;
@@ -93,6 +94,7 @@ export interface BrokerFrame {
     | { $case: "receiptAck"; value: ReceiptAck }
     | { $case: "ping"; value: Ping }
     | { $case: "drain"; value: Drain }
+    | { $case: "reconcile"; value: Reconcile }
     | { $case: "credentialRequest"; value: CredentialRequest }
     | { $case: "credentialAccepted"; value: CredentialAccepted }
     | { $case: "protocolFault"; value: ProtocolFault }
@@ -129,6 +131,11 @@ export interface HandlerDeclaration {
   idempotent: boolean;
   cancellable: boolean;
   readOnly: boolean;
+  /**
+   * The handler can find out what became of a grant that it started and lost:
+   * it may be sent `reconcile`.
+   */
+  reconciles: boolean;
 }
 
 export interface InstanceState {
@@ -340,6 +347,62 @@ export interface RevokeAnswer {
   phase: GrantPhase;
 }
 
+/**
+ * Asks what became of a grant whose start is in the runner's journal and whose
+ * process is gone. Sent only to a handler that `reconciles`.
+ */
+export interface Reconcile {
+  /**
+   * A grant of its own, of the same attempt and with a newer fence: its ids are
+   * those of the answer. `remaining_ms` is the time to answer in. It takes no slot.
+   */
+  grant:
+    | Grant
+    | undefined;
+  /** The grant that is asked about. */
+  startedGrantId: string;
+  startedFence: number;
+}
+
+/** Names the grant of the `reconcile`, whose broker may ask again without it. */
+export interface ReconcileAnswer {
+  callId: string;
+  grantId: string;
+  fence: number;
+  outcome:
+    | //
+    /** It was done, with this result. */
+    { $case: "applied"; value: ReconcileApplied }
+    | //
+    /** It was not done, and never will be under the grant that was asked about. */
+    { $case: "notApplied"; value: ReconcileNotApplied }
+    | //
+    /** The handler looked and cannot tell. */
+    { $case: "unknown"; value: ReconcileUnknown }
+    | //
+    /**
+     * The handler was not asked: the grant still runs here, its receipt is on
+     * its way, this journal does not know it, or the runner drains.
+     */
+    { $case: "unavailable"; value: ReconcileUnavailable }
+    | undefined;
+}
+
+export interface ReconcileApplied {
+  resultJson: string;
+}
+
+export interface ReconcileNotApplied {
+}
+
+export interface ReconcileUnknown {
+  message: string;
+}
+
+export interface ReconcileUnavailable {
+  message: string;
+}
+
 /** No new grants; what runs finishes, then the channel closes. */
 export interface Drain {
   reason: string;
@@ -440,6 +503,9 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         break;
       case "instanceState":
         InstanceState.encode(message.frame.value, writer.uint32(98).fork()).join();
+        break;
+      case "reconcileAnswer":
+        ReconcileAnswer.encode(message.frame.value, writer.uint32(106).fork()).join();
         break;
       case "credential":
         Credential.encode(message.frame.value, writer.uint32(114).fork()).join();
@@ -560,6 +626,14 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
             message.frame = { $case: "instanceState", value: InstanceState.decode(reader, reader.uint32()) };
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.frame = { $case: "reconcileAnswer", value: ReconcileAnswer.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 14: {
             if (tag !== 114) {
               break;
@@ -666,6 +740,12 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         }
         break;
       }
+      case "reconcileAnswer": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "reconcileAnswer", value: ReconcileAnswer.fromPartial(object.frame.value) };
+        }
+        break;
+      }
       case "credential": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "credential", value: Credential.fromPartial(object.frame.value) };
@@ -713,6 +793,9 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
         break;
       case "drain":
         Drain.encode(message.frame.value, writer.uint32(66).fork()).join();
+        break;
+      case "reconcile":
+        Reconcile.encode(message.frame.value, writer.uint32(74).fork()).join();
         break;
       case "credentialRequest":
         CredentialRequest.encode(message.frame.value, writer.uint32(82).fork()).join();
@@ -804,6 +887,14 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
             message.frame = { $case: "drain", value: Drain.decode(reader, reader.uint32()) };
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.frame = { $case: "reconcile", value: Reconcile.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 10: {
             if (tag !== 82) {
               break;
@@ -891,6 +982,12 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
       case "drain": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "drain", value: Drain.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "reconcile": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "reconcile", value: Reconcile.fromPartial(object.frame.value) };
         }
         break;
       }
@@ -1147,7 +1244,7 @@ export const Hello: MessageFns<Hello> = {
 };
 
 function createBaseHandlerDeclaration(): HandlerDeclaration {
-  return { tool: "", version: "", idempotent: false, cancellable: false, readOnly: false };
+  return { tool: "", version: "", idempotent: false, cancellable: false, readOnly: false, reconciles: false };
 }
 
 export const HandlerDeclaration: MessageFns<HandlerDeclaration> = {
@@ -1166,6 +1263,9 @@ export const HandlerDeclaration: MessageFns<HandlerDeclaration> = {
     }
     if (message.readOnly !== false) {
       writer.uint32(40).bool(message.readOnly);
+    }
+    if (message.reconciles !== false) {
+      writer.uint32(48).bool(message.reconciles);
     }
     return writer;
   },
@@ -1223,6 +1323,14 @@ export const HandlerDeclaration: MessageFns<HandlerDeclaration> = {
             message.readOnly = reader.bool();
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.reconciles = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1245,6 +1353,7 @@ export const HandlerDeclaration: MessageFns<HandlerDeclaration> = {
     message.idempotent = object.idempotent ?? false;
     message.cancellable = object.cancellable ?? false;
     message.readOnly = object.readOnly ?? false;
+    message.reconciles = object.reconciles ?? false;
     return message;
   },
 };
@@ -3678,6 +3787,444 @@ export const RevokeAnswer: MessageFns<RevokeAnswer> = {
     message.fence = object.fence ?? 0;
     message.journalId = object.journalId ?? "";
     message.phase = object.phase ?? 0;
+    return message;
+  },
+};
+
+function createBaseReconcile(): Reconcile {
+  return { grant: undefined, startedGrantId: "", startedFence: 0 };
+}
+
+export const Reconcile: MessageFns<Reconcile> = {
+  encode(message: Reconcile, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.grant !== undefined) {
+      Grant.encode(message.grant, writer.uint32(10).fork()).join();
+    }
+    if (message.startedGrantId !== "") {
+      writer.uint32(18).string(message.startedGrantId);
+    }
+    if (message.startedFence !== 0) {
+      writer.uint32(24).int64(message.startedFence);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Reconcile {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReconcile();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.grant = Grant.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.startedGrantId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.startedFence = longToNumber(reader.int64());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<Reconcile>, I>>(base?: I): Reconcile {
+    return Reconcile.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<Reconcile>, I>>(object: I): Reconcile {
+    const message = createBaseReconcile();
+    message.grant = (object.grant !== undefined && object.grant !== null) ? Grant.fromPartial(object.grant) : undefined;
+    message.startedGrantId = object.startedGrantId ?? "";
+    message.startedFence = object.startedFence ?? 0;
+    return message;
+  },
+};
+
+function createBaseReconcileAnswer(): ReconcileAnswer {
+  return { callId: "", grantId: "", fence: 0, outcome: undefined };
+}
+
+export const ReconcileAnswer: MessageFns<ReconcileAnswer> = {
+  encode(message: ReconcileAnswer, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.grantId !== "") {
+      writer.uint32(18).string(message.grantId);
+    }
+    if (message.fence !== 0) {
+      writer.uint32(24).int64(message.fence);
+    }
+    switch (message.outcome?.$case) {
+      case "applied":
+        ReconcileApplied.encode(message.outcome.value, writer.uint32(34).fork()).join();
+        break;
+      case "notApplied":
+        ReconcileNotApplied.encode(message.outcome.value, writer.uint32(42).fork()).join();
+        break;
+      case "unknown":
+        ReconcileUnknown.encode(message.outcome.value, writer.uint32(50).fork()).join();
+        break;
+      case "unavailable":
+        ReconcileUnavailable.encode(message.outcome.value, writer.uint32(58).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReconcileAnswer {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReconcileAnswer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.grantId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.fence = longToNumber(reader.int64());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.outcome = { $case: "applied", value: ReconcileApplied.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.outcome = { $case: "notApplied", value: ReconcileNotApplied.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.outcome = { $case: "unknown", value: ReconcileUnknown.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.outcome = { $case: "unavailable", value: ReconcileUnavailable.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ReconcileAnswer>, I>>(base?: I): ReconcileAnswer {
+    return ReconcileAnswer.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ReconcileAnswer>, I>>(object: I): ReconcileAnswer {
+    const message = createBaseReconcileAnswer();
+    message.callId = object.callId ?? "";
+    message.grantId = object.grantId ?? "";
+    message.fence = object.fence ?? 0;
+    switch (object.outcome?.$case) {
+      case "applied": {
+        if (object.outcome?.value !== undefined && object.outcome?.value !== null) {
+          message.outcome = { $case: "applied", value: ReconcileApplied.fromPartial(object.outcome.value) };
+        }
+        break;
+      }
+      case "notApplied": {
+        if (object.outcome?.value !== undefined && object.outcome?.value !== null) {
+          message.outcome = { $case: "notApplied", value: ReconcileNotApplied.fromPartial(object.outcome.value) };
+        }
+        break;
+      }
+      case "unknown": {
+        if (object.outcome?.value !== undefined && object.outcome?.value !== null) {
+          message.outcome = { $case: "unknown", value: ReconcileUnknown.fromPartial(object.outcome.value) };
+        }
+        break;
+      }
+      case "unavailable": {
+        if (object.outcome?.value !== undefined && object.outcome?.value !== null) {
+          message.outcome = { $case: "unavailable", value: ReconcileUnavailable.fromPartial(object.outcome.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseReconcileApplied(): ReconcileApplied {
+  return { resultJson: "" };
+}
+
+export const ReconcileApplied: MessageFns<ReconcileApplied> = {
+  encode(message: ReconcileApplied, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.resultJson !== "") {
+      writer.uint32(10).string(message.resultJson);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReconcileApplied {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReconcileApplied();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.resultJson = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ReconcileApplied>, I>>(base?: I): ReconcileApplied {
+    return ReconcileApplied.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ReconcileApplied>, I>>(object: I): ReconcileApplied {
+    const message = createBaseReconcileApplied();
+    message.resultJson = object.resultJson ?? "";
+    return message;
+  },
+};
+
+function createBaseReconcileNotApplied(): ReconcileNotApplied {
+  return {};
+}
+
+export const ReconcileNotApplied: MessageFns<ReconcileNotApplied> = {
+  encode(_: ReconcileNotApplied, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReconcileNotApplied {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReconcileNotApplied();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ReconcileNotApplied>, I>>(base?: I): ReconcileNotApplied {
+    return ReconcileNotApplied.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ReconcileNotApplied>, I>>(_: I): ReconcileNotApplied {
+    const message = createBaseReconcileNotApplied();
+    return message;
+  },
+};
+
+function createBaseReconcileUnknown(): ReconcileUnknown {
+  return { message: "" };
+}
+
+export const ReconcileUnknown: MessageFns<ReconcileUnknown> = {
+  encode(message: ReconcileUnknown, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.message !== "") {
+      writer.uint32(10).string(message.message);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReconcileUnknown {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReconcileUnknown();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ReconcileUnknown>, I>>(base?: I): ReconcileUnknown {
+    return ReconcileUnknown.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ReconcileUnknown>, I>>(object: I): ReconcileUnknown {
+    const message = createBaseReconcileUnknown();
+    message.message = object.message ?? "";
+    return message;
+  },
+};
+
+function createBaseReconcileUnavailable(): ReconcileUnavailable {
+  return { message: "" };
+}
+
+export const ReconcileUnavailable: MessageFns<ReconcileUnavailable> = {
+  encode(message: ReconcileUnavailable, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.message !== "") {
+      writer.uint32(10).string(message.message);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReconcileUnavailable {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReconcileUnavailable();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ReconcileUnavailable>, I>>(base?: I): ReconcileUnavailable {
+    return ReconcileUnavailable.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ReconcileUnavailable>, I>>(object: I): ReconcileUnavailable {
+    const message = createBaseReconcileUnavailable();
+    message.message = object.message ?? "";
     return message;
   },
 };
