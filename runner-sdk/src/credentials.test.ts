@@ -51,6 +51,34 @@ describe("a credential that the broker wants renewed", () => {
     expect(runner.state.kind).toBe("ready");
   });
 
+  it("is asked for again after a source that never answered, on the session and for the next one", async () => {
+    const clock = createManualClock();
+    let asked = 0;
+    const never = new Promise<string>(() => {});
+    const { session, events, broker, runner } = await serve({
+      tools,
+      clock,
+      token: () => (++asked === 2 || asked === 4 ? never : `key_${asked}`),
+    });
+    session.send(request);
+    await session.settleFrames();
+    clock.advance(30_000);
+    const warned = await until("the warning", () => events.find(({ event }) => event === "credential_not_renewed"));
+    expect(warned.fields.message).toContain("30000 ms");
+    session.send(request);
+    expect(await session.next("credential")).toEqual({ credential: "key_3" });
+    session.send(accepted);
+    await session.settleFrames();
+    session.sever();
+    await until("the pause", () => runner.state.kind === "retrying");
+    clock.advance(501);
+    await until("the fourth question", () => asked === 4);
+    clock.advance(30_000);
+    await until("the second pause", () => runner.state.kind === "retrying");
+    clock.advance(1_001);
+    expect((await broker.nextSession()).credential).toBe("key_5");
+  });
+
   it("is asked for once at a time, however often the broker asks", async () => {
     let asked = 0;
     let release: (key: string) => void = () => {};

@@ -59,6 +59,7 @@ function stage(slots: number) {
     draining: false,
     expired: false,
     congested: false,
+    bringing: false,
     closed: false,
     pingNumber: 5,
     pongNumber: 4,

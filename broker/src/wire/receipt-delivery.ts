@@ -28,7 +28,12 @@ export class ReceiptDelivery {
 
   constructor(
     private readonly acceptance: ReceiptAcceptance,
-    private readonly context: { readonly asks: RunnerAsks; readonly ids: IdSource },
+    private readonly context: {
+      readonly asks: RunnerAsks;
+      readonly ids: IdSource;
+      /** The receipt of this grant was answered, or its session is over. */
+      readonly answered: (session: Session, grantId: string) => void;
+    },
   ) {}
 
   take(session: Session, receipt: Receipt): void {
@@ -58,6 +63,7 @@ export class ReceiptDelivery {
           session.channel.send(receiptAckFrame(receipt.callId, receipt.grantId, disposition));
         }
       }
+      this.context.answered(session, receipt.grantId);
     });
   }
 

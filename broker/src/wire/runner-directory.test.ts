@@ -47,6 +47,7 @@ function directoryOf(count: number) {
       draining: false,
       expired: false,
       congested: false,
+      bringing: false,
       closed: index % 11 === 0,
       pingNumber: 0,
       pongNumber: 0,

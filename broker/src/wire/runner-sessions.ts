@@ -6,7 +6,7 @@
  * is sent once, on the session and for the claim that it was made for, or never (G1); pings are spread over their interval,
  * whenever sessions begin.
  */
-import type { CloseCode, RunnerFrame } from "@toolrunner/proto";
+import type { RunnerFrame } from "@toolrunner/proto";
 import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
@@ -21,13 +21,14 @@ import { type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import { inSteps } from "./in-steps.js";
 import type { LedgerWatch } from "./ledger-watch.js";
 import { metered } from "./metered-channel.js";
+import { newSession } from "./new-session.js";
 import type { Claim, OfferDesk } from "./offer-desk.js";
 import type { RunnerChannel, RunnerConnection, RunnerSessions } from "./operations.js";
 import { PingRing, type PingSlot } from "./ping-ring.js";
 import { LOCAL_CLAIM } from "./placement.js";
-import { freeSlots, type Session, type SessionRef, sightOf } from "./session.js";
+import { freeSlots, type Session, type SessionRef } from "./session.js";
 import { SessionCredentials } from "./session-credentials.js";
-import { drainSessions } from "./session-drain.js";
+import { closeInTurn, drainSessions } from "./session-drain.js";
 import type { FrameHandlers } from "./session-frames.js";
 import { SessionGrants } from "./session-grants.js";
 import { type Greeted, Greetings } from "./session-greeting.js";
@@ -42,6 +43,7 @@ import type { TimerWheel } from "./timer-wheel.js";
 const PINGS_UNANSWERED_MAX = 3;
 /** How long the end of a broker waits for its sessions to close, when their drain is over. */
 const CLOSE_MS = 500;
+const LEDGER_AWAY = "the broker cannot reach its ledger";
 
 export interface SessionsContext extends HandshakeContext {
   readonly brokerId: string;
@@ -89,7 +91,7 @@ export class LocalSessions implements RunnerSessions {
         if (this.stopping) {
           return { close: 4501, reason: "the broker is shutting down" };
         }
-        return context.ledgerWatch.away ? { close: 4503, reason: "the broker cannot reach its ledger" } : undefined;
+        return context.ledgerWatch.away ? { close: 4503, reason: LEDGER_AWAY } : undefined;
       },
       present: (ref) => {
         const session = context.registry.find(ref);
@@ -153,8 +155,14 @@ export class LocalSessions implements RunnerSessions {
     return served;
   }
 
-  closeAll(code: CloseCode, reason: string): void {
-    void inSteps(this.context.clock, this.context.registry.all, (session) => session.channel.close(code, reason));
+  /** Sends the runners to other brokers, for as long as this one cannot reach its ledger. */
+  ledgerAway(): void {
+    const { timers, registry, ledgerWatch } = this.context;
+    void closeInTurn(
+      { timers, sessions: () => registry.all },
+      (session) => session.channel.close(4503, LEDGER_AWAY),
+      () => this.stopping || !ledgerWatch.away,
+    );
   }
 
   /** Closes the sessions that a revoked key opened. */
@@ -357,36 +365,14 @@ export class LocalSessions implements RunnerSessions {
     this.context.dispatcher().sessionAdded(session);
   }
 
-  private sessionFrom({ ref, hello, checked }: Greeted, channel: RunnerChannel): Session {
-    const state = hello.instanceState;
-    return {
-      ref,
-      channel,
-      bindingKind: checked.bindingKind,
-      subject: checked.subject,
-      keyId: checked.principal.keyId,
-      journalId: hello.journalId,
-      sdk: `${hello.sdkName} ${hello.sdkVersion}`.trim(),
-      connectedAtMs: this.context.clock.now(),
-      handlers: checked.handlers,
+  private sessionFrom(greeted: Greeted, channel: RunnerChannel): Session {
+    const { clock, timers } = this.context;
+    return newSession(greeted, channel, {
+      connectedAtMs: clock.now(),
       grants: new SessionGrants((grantId) => this.memory.remember(grantId, "sent")),
-      work: new SessionWork(this.context.timers),
-      slots: checked.slots,
-      reserved: 0,
-      sight: sightOf(state?.visibility),
-      focused: state?.focused ?? false,
+      work: new SessionWork(timers),
       draining: this.stopping,
-      expired: false,
-      congested: false,
-      closed: false,
-      pingNumber: 0,
-      pongNumber: 0,
-      relayedPong: undefined,
-      newsCount: 0,
-      declines: 0,
-      leftAloneUntilMs: 0,
-      awaitsDefinitions: undefined,
-    };
+    });
   }
 
   private ping(session: Session): void {

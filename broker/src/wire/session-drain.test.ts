@@ -1,7 +1,7 @@
 import { createMemoryChannelPair } from "@toolrunner/proto";
 import { describe, expect, it } from "vitest";
 import { manualClock } from "./manual-clock.test.kit.js";
-import { type DrainedSession, drainSessions } from "./session-drain.js";
+import { closeInTurn, type DrainedSession, drainSessions } from "./session-drain.js";
 import { SessionGrants } from "./session-grants.js";
 import { createTimerWheel } from "./timer-wheel.js";
 
@@ -43,7 +43,7 @@ function scene(count: number) {
       await Promise.resolve();
     }
   };
-  return { sessions, told, drain, pass, isOver: () => over };
+  return { sessions, timers, told, drain, pass, isOver: () => over };
 }
 
 describe("a broker that drains (interface, Runner session 5)", () => {
@@ -97,5 +97,26 @@ describe("a broker that drains (interface, Runner session 5)", () => {
     for (const session of sessions.slice(500)) session.closed = true;
     await pass(3_000);
     expect(told).toHaveLength(500);
+  });
+});
+
+describe("a broker whose ledger is away", () => {
+  it("closes its sessions one after the other, and keeps those that are left when it is back", async () => {
+    const { sessions, timers, pass } = scene(2_000);
+    const closed: DrainedSession[] = [];
+    let away = true;
+    const closing = closeInTurn(
+      { timers, sessions: () => sessions },
+      (session) => closed.push(session),
+      () => !away,
+    );
+    await pass(1_000);
+    expect(closed.length).toBeGreaterThan(300);
+    expect(closed.length).toBeLessThan(700);
+    away = false;
+    const before = closed.length;
+    await pass(3_000);
+    await closing;
+    expect(closed).toHaveLength(before);
   });
 });

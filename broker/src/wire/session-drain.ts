@@ -44,6 +44,32 @@ export async function drainSessions({ timers, clock, sessions }: SessionDrainCon
   }
 }
 
+/**
+ * Closes the sessions one after the other over a while, as a drain tells them, so that they do not all dial another broker at the
+ * same moment. Stops when `over` says that there is no reason any more.
+ */
+export async function closeInTurn(
+  { timers, sessions }: Pick<SessionDrainContext, "timers" | "sessions">,
+  close: (session: DrainedSession) => void,
+  over: () => boolean,
+): Promise<void> {
+  const inStep = (TOLD_A_SECOND * STEP_MS) / 1_000;
+  let inTurn = 0;
+  for (const session of [...sessions()]) {
+    if (inTurn === inStep) {
+      inTurn = 0;
+      await new Promise<void>((resolve) => timers.after(STEP_MS, resolve));
+    }
+    if (over()) {
+      return;
+    }
+    inTurn += 1;
+    if (!session.closed) {
+      close(session);
+    }
+  }
+}
+
 function tell(session: DrainedSession, deadlineMs: number): void {
   if (!session.closed) {
     session.draining = true;

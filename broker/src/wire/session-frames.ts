@@ -17,6 +17,7 @@ import type { CatalogOperations, Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { BlobStore } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
+import { AnnouncedReceipts } from "./announced-receipts.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
@@ -52,11 +53,17 @@ export class FrameHandlers {
   /** Questions to reconcile handlers. */
   readonly questions: SessionAsks;
   private readonly receipts: ReceiptDelivery;
+  private readonly announced: AnnouncedReceipts;
   private readonly reports: RunnerReports;
 
   constructor(private readonly context: FrameContext) {
     this.questions = new SessionAsks(context);
-    this.receipts = new ReceiptDelivery(context.acceptance, { asks: context.asks, ids: context.ids });
+    this.announced = new AnnouncedReceipts((session) => context.dispatcher.slotFreed(session, true));
+    this.receipts = new ReceiptDelivery(context.acceptance, {
+      asks: context.asks,
+      ids: context.ids,
+      answered: (session, grantId) => this.announced.answered(session, grantId),
+    });
     this.reports = new RunnerReports({
       asks: context.asks,
       slotFreed: (session, wasFull) => context.dispatcher.slotFreed(session, wasFull),
@@ -120,6 +127,7 @@ export class FrameHandlers {
 
   /** What the hello says about grants. */
   hello(session: Session, held: readonly HeldGrant[]): void {
+    this.announced.hello(session, held);
     this.reports.hello(session, held);
   }
 

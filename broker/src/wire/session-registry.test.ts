@@ -34,6 +34,7 @@ function session(runnerId: string, more: Partial<Session> & { readonly tools?: r
     draining: false,
     expired: false,
     congested: false,
+    bringing: false,
     closed: false,
     pingNumber: 0,
     pongNumber: 0,

@@ -4,6 +4,9 @@ import type { BindingKind } from "../domain/ports/catalog.js";
 import type { SessionGrants } from "./session-grants.js";
 import type { SessionWork } from "./session-work.js";
 
+/** So many pings without an answer, and a runner is given nothing new until it answers. A third one closes it. */
+const PINGS_UNANSWERED_QUIET = 2;
+
 /** Names one session for other brokers. */
 export interface SessionRef {
   readonly brokerId: string;
@@ -46,6 +49,8 @@ export interface Session {
   expired: boolean;
   /** It reads more slowly than it is sent to, and gets no grants until it has read. */
   congested: boolean;
+  /** It announced receipts in its hello, and gets no grants before they came. */
+  bringing: boolean;
   closed: boolean;
   /** Number of the newest ping that was sent. */
   pingNumber: number;
@@ -76,5 +81,11 @@ export function freeSlots(session: Session): number {
 
 /** Whether it is granted calls at all now. */
 export function mayTake(session: Session): boolean {
-  return !(session.closed || session.draining || session.expired || session.congested);
+  const { closed, draining, expired, congested, bringing } = session;
+  return !(closed || draining || expired || congested || bringing || isSilent(session));
+}
+
+/** It leaves pings unanswered: it may stand still, and would only use up an attempt. */
+function isSilent(session: Session): boolean {
+  return session.pingNumber - session.pongNumber >= PINGS_UNANSWERED_QUIET;
 }

@@ -95,7 +95,9 @@ describe("agents that wait", () => {
 
   it("see all events of a call whose progress no message of the bus could hold, at a broker that does not drive it", async () => {
     const site = createSite(silentLog);
-    const [a, b] = [await broker(site), await broker(site)];
+    // A machine that is busy with other tests answers late: nobody is to take that for dead here.
+    const figures = { driverAnswerMs: 5_000, goneAfterMs: 10_000 };
+    const [a, b] = [await broker(site, figures), await broker(site, figures)];
     const runner = await connectRunner(a.wire);
     const call = await a.wire.calls.create(AGENT, CALL, {});
     const grant = await runner.next();

@@ -224,7 +224,7 @@ export function createWire(options: WireOptions): Wire {
   async function start(): Promise<void> {
     const parts = [membership, desk, lanes, dispatcher, router, directory, sessions, takeOver, forgotten];
     ledgerWatch.start();
-    ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
+    ledgerWatch.onAway(() => sessions.ledgerAway());
     for (const part of parts) {
       if (stopping !== undefined) {
         return;

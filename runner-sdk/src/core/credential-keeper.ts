@@ -20,6 +20,8 @@ export interface CredentialLink {
 }
 
 const ANSWER_MS = 15_000;
+/** A source that says nothing for so long is asked again: it may wait on a connection that is dead. */
+const SOURCE_MS = 30_000;
 /** Faults with these codes answer a credential, when one is on its way. */
 const REFUSALS: readonly string[] = ["credential_invalid", "credential_not_permitted", "rate_limited", "ledger_away"];
 
@@ -39,9 +41,21 @@ export class CredentialKeeper {
 
   constructor(private readonly context: { readonly source: () => Promise<string>; readonly clock: Clock; readonly log: EventLog }) {}
 
-  /** The credential to use now. */
-  current(): Promise<string> {
-    return this.#given === null ? this.context.source() : Promise.resolve(this.#given);
+  /** The credential to use now. Rejects when its source fails, or does not answer in time. */
+  async current(): Promise<string> {
+    if (this.#given !== null) return this.#given;
+    const { source, clock } = this.context;
+    const over = new AbortController();
+    const late = pause(clock, SOURCE_MS, over.signal).then(() => {
+      throw new Error(`the function given as token did not answer within ${SOURCE_MS} ms`);
+    });
+    // Also when it is late no more.
+    late.catch(() => undefined);
+    try {
+      return await Promise.race([source(), late]);
+    } finally {
+      over.abort();
+    }
   }
 
   /** What the newest session has or had; null before the first one. */

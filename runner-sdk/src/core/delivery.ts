@@ -4,7 +4,8 @@
  *
  * Invariants: only what is durable is sent (I7). An acknowledgement names the grant, not the receipt; the broker takes the
  * receipts of one grant in order, so each acknowledgement is of the oldest one sent and not yet answered in this session. Thus
- * the one for a submission never counts for the final receipt that followed it.
+ * the one for a submission never counts for the final receipt that followed it. Receipts are never dropped: what a slow connection
+ * does not take waits in the journal, not in memory, and is sent at the connection's pace.
  */
 import { type Clock, elapsedMs, type Instant, instant } from "./clock.js";
 import type { Sha256 } from "./digest.js";
@@ -24,6 +25,10 @@ interface Sent {
 export class Delivery {
   #link: SessionLink | null = null;
   #sent = new Map<string, Sent>();
+  /** Sends what waits, on this session. */
+  #pumping: SessionLink | null = null;
+  /** A receipt came that waits, after the pump took what there was. */
+  #more = false;
 
   constructor(
     private readonly deps: {
@@ -45,23 +50,48 @@ export class Delivery {
   async attach(link: SessionLink): Promise<void> {
     this.#link = link;
     this.#sent = new Map();
-    const waiting = [...this.deps.journal.view.unacknowledged()].flatMap((entry) => entry.receipt ?? []);
-    if (waiting.length > 0) this.deps.log.info("receipts_resent", { count: waiting.length });
-    for (const { grantId } of waiting) {
-      await link.drained();
-      if (this.#link !== link) return;
-      // Meanwhile it may have been acknowledged, or replaced by a final receipt.
-      const entry = this.deps.journal.view.get(grantId);
-      if (entry?.receipt != null && !entry.acknowledged && !this.#sent.has(grantId)) this.send(entry.receipt);
+    const count = this.#waiting().length;
+    if (count > 0) this.deps.log.info("receipts_resent", { count });
+    await this.#pump(link);
+  }
+
+  #waiting(): string[] {
+    return [...this.deps.journal.view.unacknowledged()].flatMap(({ receipt }) => (receipt === null ? [] : receipt.grantId));
+  }
+
+  /** Sends what this session was not sent, oldest first. */
+  async #pump(link: SessionLink): Promise<void> {
+    if (this.#pumping === link) {
+      this.#more = true;
+      return;
     }
+    this.#pumping = link;
+    do {
+      this.#more = false;
+      for (const grantId of this.#waiting()) {
+        await link.drained();
+        if (this.#link !== link) break;
+        // Meanwhile it may have been acknowledged, or replaced by a final receipt.
+        const entry = this.deps.journal.view.get(grantId);
+        if (entry?.receipt == null || entry.acknowledged) continue;
+        if (this.#sent.get(grantId)?.digests.includes(entry.receipt.digest) !== true) this.#sendNow(entry.receipt);
+      }
+    } while (this.#more && this.#link === link);
+    if (this.#pumping === link) this.#pumping = null;
   }
 
   detach(): void {
     this.#link = null;
   }
 
-  /** Sends a durable receipt if a session is up; else the next session does. */
+  /** Sends a durable receipt if a session is up; else the next session does. In its turn, where too much waits to be sent already. */
   send(receipt: Receipt): void {
+    const link = this.#link;
+    if (link?.congested === true) void this.#pump(link);
+    else this.#sendNow(receipt);
+  }
+
+  #sendNow(receipt: Receipt): void {
     const answer = this.#link?.send(receiptFrame(receipt));
     if (answer === "too_large") void this.#replace(receipt);
     if (answer !== "sent") return;

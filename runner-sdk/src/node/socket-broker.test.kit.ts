@@ -9,6 +9,8 @@ import { createFakeBroker, type FakeBroker } from "../testing.js";
 export interface SocketBroker {
   readonly broker: FakeBroker;
   readonly url: string;
+  /** Stops reading the connections that there are. */
+  pause(): void;
   stop(): Promise<void>;
 }
 
@@ -16,8 +18,10 @@ export interface SocketBroker {
 export async function grpcBroker(): Promise<SocketBroker> {
   const broker = createFakeBroker();
   const server = new Server();
+  const streams = new Set<ServerDuplexStream<Uint8Array, Uint8Array>>();
   server.addService(runnerGatewayService, {
     session: (stream: ServerDuplexStream<Uint8Array, Uint8Array>) => {
+      streams.add(stream);
       const credential = String(stream.metadata.get("authorization")[0] ?? "").replace(/^Bearer /, "");
       broker.accept(createGrpcStreamChannel(stream, { side: "broker" }), { credential });
     },
@@ -30,6 +34,9 @@ export async function grpcBroker(): Promise<SocketBroker> {
   return {
     broker,
     url: `grpc://127.0.0.1:${port}`,
+    pause() {
+      for (const stream of streams) stream.pause();
+    },
     stop: async () => server.forceShutdown(),
   };
 }
@@ -59,6 +66,9 @@ export async function webSocketBroker(refuse?: { readonly status: number; readon
   return {
     broker,
     url: `ws://127.0.0.1:${port}`,
+    pause() {
+      for (const socket of server.clients) socket.pause();
+    },
     stop: () =>
       new Promise((resolve) => {
         for (const socket of server.clients) socket.terminate();

@@ -1,4 +1,4 @@
-/** A loopback proxy whose connections a test can cut, as a pulled cable or a dropped Wi-Fi would. */
+/** A loopback proxy whose connections a test can cut, as a pulled cable or a dropped Wi-Fi would, or freeze, so that they look open and are dead. */
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
 export interface TcpProxy {
@@ -7,13 +7,24 @@ export interface TcpProxy {
   cut(): void;
   /** While held, new connections are destroyed at once. */
   hold(held: boolean): void;
+  /** While frozen, connections stay open, new ones are taken, and nothing gets through either way; what was sent meanwhile does when it thaws. */
+  freeze(frozen: boolean): void;
+  /** Ends a freeze for new connections only: those that are frozen stay so for good. */
+  renew(): void;
   close(): Promise<void>;
 }
 
 /** @param target port on 127.0.0.1 that connections are carried to. */
 export async function startTcpProxy(target: number): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
+  /** Not read any more, until a thaw. */
+  const stuck = new Set<Socket>();
+  let frozen = false;
   let held = false;
+  function stick(socket: Socket): void {
+    stuck.add(socket);
+    socket.pause();
+  }
   const server = createServer((near) => {
     if (held) {
       near.destroy();
@@ -29,15 +40,23 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
       socket.on("data", (chunk) => {
         if (!other.write(chunk)) {
           socket.pause();
-          other.once("drain", () => socket.resume());
+          other.once("drain", () => {
+            if (!stuck.has(socket)) {
+              socket.resume();
+            }
+          });
         }
       });
       socket.on("end", () => other.end());
       socket.on("error", () => other.destroy());
       socket.on("close", () => {
         sockets.delete(socket);
+        stuck.delete(socket);
         other.destroy();
       });
+      if (frozen) {
+        stick(socket);
+      }
     }
   });
   await new Promise<void>((resolve, reject) => {
@@ -54,6 +73,20 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
     cut,
     hold(next) {
       held = next;
+    },
+    freeze(next) {
+      frozen = next;
+      if (next) {
+        sockets.forEach(stick);
+        return;
+      }
+      for (const socket of stuck) {
+        socket.resume();
+      }
+      stuck.clear();
+    },
+    renew() {
+      frozen = false;
     },
     close() {
       cut();
