@@ -26,6 +26,7 @@ import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
 import type { CallOperations, RunnerOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
+import { PermitDesk } from "./permit-desk.js";
 import { readingsOf } from "./readings.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
@@ -124,6 +125,16 @@ export function createWire(options: WireOptions): Wire {
     lookUp: (callId) => stateInLedger(router, callId),
     ready: (driver) => dispatcher.offer(driver),
   });
+  const permits = new PermitDesk({
+    brokerId,
+    bus,
+    post,
+    membership,
+    figures,
+    timers,
+    log,
+    ready: (call) => dispatcher.offer(call),
+  });
   const dispatcher: Dispatcher = new Dispatcher({
     brokerId,
     bus,
@@ -136,6 +147,7 @@ export function createWire(options: WireOptions): Wire {
     table,
     membership,
     lanes,
+    permits,
     desk: () => desk,
     post: () => sessionPost,
   });
@@ -186,7 +198,7 @@ export function createWire(options: WireOptions): Wire {
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
     driver,
-    acceptance: new CallAcceptance({ driver, catalog, table, dispatcher, definitions }),
+    acceptance: new CallAcceptance({ driver, catalog, table, dispatcher, permits, definitions }),
     router,
     waits: new CallWaits({ driver, router, table, drain }),
     table,
@@ -209,7 +221,7 @@ export function createWire(options: WireOptions): Wire {
   let giveUpStart: (error: Error) => void = () => undefined;
 
   async function start(): Promise<void> {
-    const parts = [membership, desk, lanes, dispatcher, router, directory, sessions, takeOver, forgotten];
+    const parts = [membership, desk, lanes, permits, dispatcher, router, directory, sessions, takeOver, forgotten];
     ledgerWatch.start();
     ledgerWatch.onAway(() => sessions.closeAll(4503, "the broker cannot reach its ledger"));
     for (const part of parts) {
@@ -237,6 +249,7 @@ export function createWire(options: WireOptions): Wire {
     directory.stop();
     dispatcher.stop();
     lanes.stop();
+    permits.stop();
     desk.stop();
     post.stop();
     await ledgerWatch.stop();
