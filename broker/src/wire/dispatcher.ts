@@ -99,7 +99,7 @@ export class Dispatcher implements DriverEffects {
       notices: this.notices.size,
       searches: this.elsewhere.size,
       inLanes: this.context.lanes.size,
-      permits: this.context.permits.inspect().permits,
+      permits: this.context.permits.size,
     };
   }
 

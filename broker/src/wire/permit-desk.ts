@@ -16,7 +16,9 @@ import type { BrokerPost } from "./broker-post.js";
 import type { DrivenCall } from "./driver-context.js";
 import type { Figures } from "./figures.js";
 import type { Membership } from "./membership.js";
-import { type PermitAsk, PermitBook, type PermitStanding } from "./permit-book.js";
+import type { PermitAsk, PermitStanding } from "./permit-book.js";
+import type { OwnerQuestion, PermitAnswer, PermitQuestion } from "./permit-messages.js";
+import { PermitOwner } from "./permit-owner.js";
 import { placeKey } from "./requirement.js";
 import { rendezvous } from "./take-over.js";
 import type { TimerTask, TimerWheel } from "./timer-wheel.js";
@@ -25,31 +27,10 @@ import type { TimerTask, TimerWheel } from "./timer-wheel.js";
 const IDLE_MS = 1_000;
 /** Before a broker that says that it is not the owner, or is not to be reached, is asked again. */
 const AGAIN_MS = 100;
-/** An owner compares its book with the brokers' after this time, for as long as anybody waits. */
-const AUDIT_MS = 4_000;
 /** Calls in one answer: it has to fit the bus. */
 const LISTED_MAX = 1_000;
 /** What an agent is told to wait when a queue is full. */
 const RETRY_AFTER_SECONDS = 1;
-
-type OwnerQuestion =
-  | { readonly op: "admit"; readonly ask: PermitAsk; readonly hasRunner: boolean }
-  | { readonly op: "acquire"; readonly ask: PermitAsk }
-  | { readonly op: "note"; readonly ask: PermitAsk; readonly standing: PermitStanding }
-  | { readonly op: "leave"; readonly callId: string; readonly brokerId: string }
-  /** There is something to keep a book of. */
-  | { readonly op: "sync" };
-type BrokerQuestion = { readonly op: "permit"; readonly callId: string } | { readonly op: "list"; readonly after: string };
-type Question = { readonly key: string } & (OwnerQuestion | BrokerQuestion);
-
-type Answer =
-  | { readonly kind: "permit" | "queued" | "refused" | "done" | "not_owner" | "unused" }
-  | { readonly kind: "list"; readonly calls: readonly ListedCall[]; readonly more: boolean };
-
-interface ListedCall {
-  readonly ask: PermitAsk;
-  readonly standing: PermitStanding;
-}
 
 /** A call of this broker. */
 interface OwnCall {
@@ -63,13 +44,6 @@ interface OwnCall {
   over: boolean;
   said: Promise<unknown>;
   idle: TimerTask | undefined;
-}
-
-/** A binding that this broker owns. */
-interface Owned {
-  readonly book: PermitBook;
-  readonly opening: Promise<void>;
-  audit: TimerTask | undefined;
 }
 
 export interface PermitDeskContext {
@@ -86,33 +60,28 @@ export interface PermitDeskContext {
 
 export class PermitDesk {
   private readonly calls = new Map<string, OwnCall>();
-  private readonly owned = new Map<string, Owned>();
+  private readonly owner: PermitOwner;
   /** Whom this broker took for the owner of a binding that it has calls on. */
   private readonly owners = new Map<string, string>();
   private endpoint: Subscription | undefined;
   private stopped = false;
 
-  constructor(private readonly context: PermitDeskContext) {}
+  constructor(private readonly context: PermitDeskContext) {
+    this.owner = new PermitOwner({ ...context, askHere: (question) => this.answered(question) });
+  }
 
   start(): void {
     const { bus, brokerId, membership } = this.context;
     this.endpoint = bus.respond(`broker.${brokerId}.permits`, async (payload) => {
-      const question = JSON.parse(payload) as Question;
+      const question = JSON.parse(payload) as PermitQuestion;
       return JSON.stringify(await this.answered(question));
     });
     membership.onSeen(() => this.ownersChanged());
     membership.onGone((gone) => {
       this.ownersChanged();
-      for (const [key, { book }] of this.owned) {
-        book.brokerGone(gone);
-        this.serve(key);
-      }
+      this.owner.brokerGone(gone);
     });
-    membership.onBack((back) => {
-      for (const [key, { book }] of this.owned) {
-        void this.compare(key, book, back);
-      }
-    });
+    membership.onBack((back) => this.owner.brokerBack(back));
   }
 
   stop(): void {
@@ -121,16 +90,13 @@ export class PermitDesk {
     for (const { idle } of this.calls.values()) {
       idle?.cancel();
     }
-    for (const { audit } of this.owned.values()) {
-      audit?.cancel();
-    }
+    this.owner.stop();
     this.calls.clear();
-    this.owned.clear();
   }
 
-  /** Calls of this broker that stand in a book, and books that it keeps: 0 at rest. */
-  inspect(): { readonly permits: number; readonly permitBooks: number } {
-    return { permits: this.calls.size, permitBooks: this.owned.size };
+  /** Calls of this broker that stand in a book: 0 at rest. */
+  get size(): number {
+    return this.calls.size;
   }
 
   /**
@@ -325,7 +291,11 @@ export class PermitDesk {
   }
 
   /** Tells the owner, after all that was said of the call before; `then` comes before anything that is said after it. Never rejects. */
-  private say(call: OwnCall, question: OwnerQuestion, then: (answer: Answer) => void = () => undefined): Promise<Answer | undefined> {
+  private say(
+    call: OwnCall,
+    question: OwnerQuestion,
+    then: (answer: PermitAnswer) => void = () => undefined,
+  ): Promise<PermitAnswer | undefined> {
     const saying = call.said.then(async () => {
       const answer = await this.askOwner({ key: call.key, ...question });
       if (answer !== undefined) {
@@ -345,7 +315,7 @@ export class PermitDesk {
   }
 
   /** Undefined: this broker stops. */
-  private async askOwner(question: Question): Promise<Answer | undefined> {
+  private async askOwner(question: PermitQuestion): Promise<PermitAnswer | undefined> {
     const { brokerId, post } = this.context;
     while (!this.stopped) {
       const owner = this.ownerOf(question.key);
@@ -359,12 +329,12 @@ export class PermitDesk {
   }
 
   /** Undefined: that broker is gone, or another one is the owner meanwhile. */
-  private async asked(post: BrokerPost, owner: string, question: Question): Promise<Answer | undefined> {
+  private async asked(post: BrokerPost, owner: string, question: PermitQuestion): Promise<PermitAnswer | undefined> {
     const text = await post.ask(owner, "permits", JSON.stringify(question), () => this.stopped || this.ownerOf(question.key) !== owner);
-    return text === undefined ? undefined : (JSON.parse(text) as Answer);
+    return text === undefined ? undefined : (JSON.parse(text) as PermitAnswer);
   }
 
-  private async answered(question: Question): Promise<Answer> {
+  private async answered(question: PermitQuestion): Promise<PermitAnswer> {
     if (question.op === "permit") {
       return this.permitted(question.callId);
     }
@@ -374,17 +344,11 @@ export class PermitDesk {
     if (this.stopped || this.ownerOf(question.key) !== this.context.brokerId) {
       return { kind: "not_owner" };
     }
-    const owned = this.ownedOf(question.key);
-    if (!owned.book.isOpen) {
-      await owned.opening;
-    }
-    const answer = decided(owned.book, question);
-    this.serve(question.key);
-    return answer;
+    return this.owner.answer(question.key, question);
   }
 
   /** The owner gave one of this broker's calls a permit. */
-  private async permitted(callId: string): Promise<Answer> {
+  private async permitted(callId: string): Promise<PermitAnswer> {
     await this.calls.get(callId)?.said;
     const call = this.calls.get(callId);
     const driver = call?.driver;
@@ -398,113 +362,15 @@ export class PermitDesk {
     return { kind: "done" };
   }
 
-  private listed(key: string, after: string): Answer {
+  private listed(key: string, after: string): PermitAnswer {
     const all = [...this.calls.values()].filter((call) => call.key === key && !call.over && call.ask.callId > after);
     all.sort((a, b) => (a.ask.callId < b.ask.callId ? -1 : 1));
     const calls = all.slice(0, LISTED_MAX).map(({ ask, standing }) => ({ ask, standing }));
     return { kind: "list", calls, more: all.length > calls.length };
   }
 
-  private ownedOf(key: string): Owned {
-    const present = this.owned.get(key);
-    if (present !== undefined) {
-      return present;
-    }
-    const { membership, brokerId, timers, figures } = this.context;
-    const book = new PermitBook();
-    const others = membership.live().filter((other) => other !== brokerId);
-    const compared = Promise.all([brokerId, ...others].map((each) => this.compare(key, book, each)));
-    // One that does not answer holds nobody up for longer than a driver that does not.
-    const late = new Promise<void>((resolve) => {
-      const task = timers.after(figures.driverAnswerMs, resolve);
-      void compared.then(() => task.cancel());
-    });
-    const opening = Promise.race([compared, late]).then(() => {
-      book.open();
-      this.serve(key);
-    });
-    const owned: Owned = { book, opening, audit: undefined };
-    this.owned.set(key, owned);
-    this.auditLater(key, owned);
-    return owned;
-  }
-
-  private auditLater(key: string, owned: Owned): void {
-    owned.audit = this.context.timers.after(AUDIT_MS, () => {
-      if (this.owned.get(key) !== owned || this.stopped) {
-        return;
-      }
-      if (owned.book.isOpen && owned.book.size === 0) {
-        this.owned.delete(key);
-        return;
-      }
-      for (const broker of this.context.membership.live()) {
-        void this.compare(key, owned.book, broker);
-      }
-      this.auditLater(key, owned);
-    });
-  }
-
-  /** Makes the book say what this broker says of its calls. Never rejects. */
-  private async compare(key: string, book: PermitBook, brokerId: string): Promise<void> {
-    const { newest } = book;
-    const found: ListedCall[] = [];
-    try {
-      for (let more = true; more; ) {
-        const question: Question = { key, op: "list", after: found.at(-1)?.ask.callId ?? "" };
-        const answer =
-          brokerId === this.context.brokerId ? await this.answered(question) : await this.asked(this.context.post, brokerId, question);
-        if (answer?.kind !== "list") {
-          return;
-        }
-        found.push(...answer.calls);
-        more = answer.more;
-      }
-    } catch (error) {
-      this.failed("", error);
-      return;
-    }
-    book.compare(brokerId, found, newest);
-    this.serve(key);
-  }
-
-  /** Gives permits to those who wait, as far as the limits allow. */
-  private serve(key: string): void {
-    const owned = this.owned.get(key);
-    if (owned === undefined || this.stopped) {
-      return;
-    }
-    for (let next = owned.book.next(); next !== undefined; next = owned.book.next()) {
-      void this.deliver(key, owned.book, next);
-    }
-  }
-
-  private async deliver(key: string, book: PermitBook, ask: PermitAsk): Promise<void> {
-    const { brokerId, post } = this.context;
-    const question: Question = { key, op: "permit", callId: ask.callId };
-    try {
-      const answer =
-        ask.brokerId === brokerId
-          ? await this.answered(question)
-          : await post
-              .ask(ask.brokerId, "permits", JSON.stringify(question), () => this.stopped)
-              .then((text) => (text === undefined ? undefined : (JSON.parse(text) as Answer)));
-      if (answer?.kind === "unused") {
-        book.unused(ask);
-        this.serve(key);
-      }
-    } catch (error) {
-      this.failed(ask.callId, error);
-    }
-  }
-
   private ownersChanged(): void {
-    for (const [key, owned] of this.owned) {
-      if (this.ownerOf(key) !== this.context.brokerId) {
-        owned.audit?.cancel();
-        this.owned.delete(key);
-      }
-    }
+    this.owner.keep((key) => this.ownerOf(key) === this.context.brokerId);
     const keys = new Set([...this.calls.values()].map(({ key }) => key));
     for (const key of this.owners.keys()) {
       if (!keys.has(key)) {
@@ -524,22 +390,5 @@ export class PermitDesk {
     if (!this.stopped) {
       this.context.log.error("permit_failed", { call_id: callId, error: error instanceof Error ? error.message : String(error) });
     }
-  }
-}
-
-function decided(book: PermitBook, question: OwnerQuestion): Answer {
-  switch (question.op) {
-    case "admit":
-      return { kind: book.admit(question.ask, question.hasRunner) };
-    case "acquire":
-      return { kind: book.acquire(question.ask) ? "permit" : "queued" };
-    case "note":
-      book.note(question.ask, question.standing);
-      return { kind: "done" };
-    case "leave":
-      book.leave(question.callId, question.brokerId);
-      return { kind: "done" };
-    case "sync":
-      return { kind: "done" };
   }
 }
