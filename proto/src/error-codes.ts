@@ -160,6 +160,13 @@ export const ERROR_CODES = {
     "A schema of the tool is over the limit of size or depth.",
     "Make it smaller; the message names the tool, bytes and limit.",
   ),
+  queue_full: row(
+    "rate_limit_error",
+    429,
+    true,
+    "As many calls wait as the limits of the binding or the tool allow.",
+    "Wait for retry-after, then repeat with the same idempotency key.",
+  ),
   rate_limited: row("rate_limit_error", 429, true, "Too many requests.", "Wait for retry-after."),
   ledger_away: row(
     "unavailable_error",

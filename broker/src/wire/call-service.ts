@@ -21,6 +21,7 @@ import { inlineText } from "./frames.js";
 import type { LaneDesk } from "./lane-desk.js";
 import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
 import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitSignal } from "./operations.js";
+import type { Placement } from "./placement.js";
 import { storedOnce } from "./stored-once.js";
 
 export interface CallServiceContext {
@@ -182,7 +183,31 @@ export class CallService implements CallOperations {
       // Nothing is piled up for a ledger that does not answer.
       throw ledgerAway();
     }
-    return present ?? acceptance.begin(known.callId, request);
+    if (present !== undefined || request.facts.limits === undefined) {
+      return present ?? acceptance.begin(known.callId, request);
+    }
+    return this.acceptLimited(known.callId, request, body.idempotency_key !== undefined);
+  }
+
+  /** The same for a call of a tool or binding with limits (X8). */
+  private async acceptLimited(callId: string, request: CheckedRequest, isKeyed: boolean): Promise<CallDriver | undefined> {
+    const { acceptance, table } = this.context;
+    let placement: Placement | undefined;
+    try {
+      placement = await acceptance.admit(request);
+    } catch (error) {
+      if (error instanceof BrokerError && isKeyed && (await this.find(callId)) !== undefined) {
+        return undefined;
+      }
+      throw error;
+    }
+    const present = table.get(callId);
+    if (present !== undefined) {
+      // Somebody else made the call meanwhile, and speaks for it.
+      placement?.release();
+      return present;
+    }
+    return acceptance.begin(callId, request, placement);
   }
 
   /** The call that another creation with this key made first. */

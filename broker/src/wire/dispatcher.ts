@@ -11,6 +11,7 @@ import type { Bus } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
 import { CallSearch } from "./call-search.js";
+import type { OfferTaken } from "./commands.js";
 import type { DrivenCall, DriverEffects } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
@@ -18,6 +19,7 @@ import { holderOf } from "./grant-holder.js";
 import type { LaneDesk } from "./lane-desk.js";
 import type { Membership } from "./membership.js";
 import type { OfferDesk } from "./offer-desk.js";
+import type { PermitDesk } from "./permit-desk.js";
 import { LOCAL_CLAIM, type Placement } from "./placement.js";
 import type { ReconcileAsks } from "./reconcile-asks.js";
 import { handlerKeyOf, placeKey, type Requirement, requirementOf } from "./requirement.js";
@@ -44,6 +46,7 @@ export interface DispatcherContext {
   readonly table: DriverTable;
   readonly membership: Membership;
   readonly lanes: LaneDesk;
+  readonly permits: PermitDesk;
   readonly desk: () => OfferDesk;
   readonly post: () => SessionPost;
   readonly reconcileAsks: () => ReconcileAsks;
@@ -89,6 +92,7 @@ export class Dispatcher implements DriverEffects {
     readonly notices: number;
     readonly searches: number;
     readonly inLanes: number;
+    readonly permits: number;
   } {
     return {
       waiting: this.waiting.size,
@@ -97,6 +101,7 @@ export class Dispatcher implements DriverEffects {
       notices: this.notices.size,
       searches: this.elsewhere.size,
       inLanes: this.context.lanes.size,
+      permits: this.context.permits.size,
     };
   }
 
@@ -117,7 +122,7 @@ export class Dispatcher implements DriverEffects {
     const delayMs = state.notBeforeMs === null ? 0 : state.notBeforeMs - this.context.clock.now();
     if (delayMs > 0) {
       this.offerLater(driver, delayMs);
-    } else if (this.context.lanes.mayGo(driver)) {
+    } else if (this.context.lanes.mayGo(driver) && this.needsNoPermit(driver)) {
       this.place(driver);
     } else {
       this.noticeLater(driver);
@@ -132,6 +137,7 @@ export class Dispatcher implements DriverEffects {
   }
 
   sendGrant(driver: DrivenCall, grant: Grant, placement: Placement | undefined): void {
+    this.context.permits.running(driver);
     this.context.post().sendGrant(driver, grant, placement);
   }
 
@@ -155,7 +161,12 @@ export class Dispatcher implements DriverEffects {
     return this.context.post().askHolder(driver, grant);
   }
 
+  grantEnded(driver: DrivenCall): void {
+    this.context.permits.grantEnded(driver);
+  }
+
   settled(driver: DrivenCall): void {
+    this.context.permits.forget(driver);
     this.context.lanes.settled(driver);
     this.context.table.settled(driver);
   }
@@ -163,6 +174,7 @@ export class Dispatcher implements DriverEffects {
   handedOver(driver: DrivenCall): void {
     this.withdraw(driver);
     this.context.lanes.forget(driver);
+    this.context.permits.forget(driver);
     this.context.table.remove(driver);
   }
 
@@ -194,6 +206,9 @@ export class Dispatcher implements DriverEffects {
   }
 
   whyWaiting(driver: DrivenCall): WaitingFor {
+    if (this.context.permits.isBlocked(driver)) {
+      return "capacity";
+    }
     return this.context.lanes.isWaiting(driver) ? "order" : this.context.registry.whyNot(requirementOf(driver.known.record.request));
   }
 
@@ -253,7 +268,7 @@ export class Dispatcher implements DriverEffects {
     if (reservation === undefined) {
       return false;
     }
-    this.waiting.remove(driver);
+    this.waiting.serve(driver);
     void this.grantTo(driver, this.placementOf(reservation, requirement));
     return true;
   }
@@ -261,6 +276,9 @@ export class Dispatcher implements DriverEffects {
   /** A grant that lost a race leaves the call to be offered again, if it still waits. Never rejects. */
   private async grantTo(driver: DrivenCall, placement: Placement): Promise<boolean> {
     this.placing.add(driver);
+    if (driver.known.record.request.limits !== undefined && !(await this.permitted(driver, placement))) {
+      return false;
+    }
     let granted = false;
     let failed = false;
     try {
@@ -271,6 +289,7 @@ export class Dispatcher implements DriverEffects {
     }
     this.placing.delete(driver);
     if (!granted && driver.drives) {
+      this.context.permits.unused(driver);
       if (failed) {
         this.offerLater(driver, PLACE_AGAIN_MS * (0.5 + this.context.ids.random()));
       } else {
@@ -278,6 +297,30 @@ export class Dispatcher implements DriverEffects {
       }
     }
     return granted;
+  }
+
+  /** A call that has a runner and waits for a permit is offered when it has that, too. */
+  private needsNoPermit(driver: DrivenCall): boolean {
+    this.context.permits.queued(driver);
+    return !this.context.permits.isBlocked(driver);
+  }
+
+  /** Asks for a permit; false: there is none now, and the claim was given back. Never rejects. */
+  private async permitted(driver: DrivenCall, placement: Placement): Promise<boolean> {
+    const { permits, bus } = this.context;
+    if (await permits.acquire(driver)) {
+      return true;
+    }
+    this.placing.delete(driver);
+    placement.release();
+    if (placement.offerId !== LOCAL_CLAIM) {
+      bus.publish("taken", JSON.stringify({ callId: driver.callId, offerId: null } satisfies OfferTaken));
+    }
+    if (driver.drives) {
+      // The permit may have come meanwhile.
+      this.offer(driver);
+    }
+    return false;
   }
 
   private offerLater(driver: DrivenCall, delayMs: number): void {
@@ -301,7 +344,7 @@ export class Dispatcher implements DriverEffects {
       driver,
       this.context.timers.after(this.context.figures.waitingNoticeMs, () => {
         this.notices.delete(driver);
-        if (!this.waiting.has(driver) && !this.context.lanes.isWaiting(driver)) {
+        if (!this.waiting.has(driver) && !this.context.lanes.isWaiting(driver) && !this.context.permits.isBlocked(driver)) {
           return;
         }
         const waitingFor = this.whyWaiting(driver);

@@ -95,6 +95,7 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
           effects.push("ask");
           return holder.isThere;
         },
+        grantEnded: () => undefined,
         settled: note("settled"),
         handedOver: note("handed over"),
       },

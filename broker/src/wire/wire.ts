@@ -26,6 +26,7 @@ import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
 import type { CallOperations, RunnerFlush, RunnerOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
+import { PermitDesk } from "./permit-desk.js";
 import { readingsOf } from "./readings.js";
 import { ReceiptAcceptance } from "./receipt-acceptance.js";
 import { ReceiptFlush } from "./receipt-flush.js";
@@ -130,6 +131,16 @@ export function createWire(options: WireOptions): Wire {
     lookUp: (callId) => stateInLedger(router, callId),
     ready: (driver) => dispatcher.offer(driver),
   });
+  const permits = new PermitDesk({
+    brokerId,
+    bus,
+    post,
+    membership,
+    figures,
+    timers,
+    log,
+    ready: (call) => dispatcher.offer(call),
+  });
   const dispatcher: Dispatcher = new Dispatcher({
     brokerId,
     bus,
@@ -142,6 +153,7 @@ export function createWire(options: WireOptions): Wire {
     table,
     membership,
     lanes,
+    permits,
     desk: () => desk,
     post: () => sessionPost,
     reconcileAsks: () => reconcileAsks,
@@ -199,7 +211,7 @@ export function createWire(options: WireOptions): Wire {
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
     driver,
-    acceptance: new CallAcceptance({ driver, catalog, table, dispatcher, definitions }),
+    acceptance: new CallAcceptance({ driver, catalog, table, dispatcher, permits, definitions }),
     router,
     waits: new CallWaits({ driver, router, table, drain }),
     table,
@@ -222,7 +234,7 @@ export function createWire(options: WireOptions): Wire {
   let giveUpStart: (error: Error) => void = () => undefined;
 
   async function start(): Promise<void> {
-    const parts = [membership, desk, lanes, dispatcher, router, directory, sessions, takeOver, forgotten];
+    const parts = [membership, desk, lanes, permits, dispatcher, router, directory, sessions, takeOver, forgotten];
     ledgerWatch.start();
     ledgerWatch.onAway(() => sessions.ledgerAway());
     for (const part of parts) {
@@ -250,6 +262,7 @@ export function createWire(options: WireOptions): Wire {
     directory.stop();
     dispatcher.stop();
     lanes.stop();
+    permits.stop();
     desk.stop();
     post.stop();
     await ledgerWatch.stop();

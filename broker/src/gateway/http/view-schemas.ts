@@ -97,29 +97,37 @@ export const EVENTS = pageOf(EVENT);
 export const RESULT_PAGE = object("A page of the compact JSON of the result.", { text, next_offset: count, eof: flag });
 
 /** A binding. */
-export const BINDING = object("The binding.", {
-  id: text,
-  name: text,
-  kind: { type: "string", enum: [...BINDING_KINDS] },
-  created_at: time,
-});
+export const BINDING = object(
+  "The binding.",
+  {
+    id: text,
+    name: text,
+    kind: { type: "string", enum: [...BINDING_KINDS] },
+    created_at: time,
+  },
+  { limits: object("How many calls run at once, and how many wait.", {}, { concurrency: count, queue: count }) },
+);
 
-const TOOL = object("A tool.", {
-  name: text,
-  description: text,
-  input_schema: { description: "A JSON Schema." },
-  output_schema: { description: "A JSON Schema, or null." },
-  binding: text,
-  behaviour: { type: "string", enum: ["read_only", "write"] },
-  confirmation: { type: "string", enum: ["never", "always"] },
-  result_semantics: { type: "string", enum: ["completion", "submission"] },
-  max_result_context_bytes: count,
-  version: { type: "string", description: "Of the handler." },
-  timeout_seconds: count,
-  idempotent: flag,
-  cancellable: flag,
-  scopes: { type: "array", items: text },
-});
+const TOOL = object(
+  "A tool.",
+  {
+    name: text,
+    description: text,
+    input_schema: { description: "A JSON Schema." },
+    output_schema: { description: "A JSON Schema, or null." },
+    binding: text,
+    behaviour: { type: "string", enum: ["read_only", "write"] },
+    confirmation: { type: "string", enum: ["never", "always"] },
+    result_semantics: { type: "string", enum: ["completion", "submission"] },
+    max_result_context_bytes: count,
+    version: { type: "string", description: "Of the handler." },
+    timeout_seconds: count,
+    idempotent: flag,
+    cancellable: flag,
+    scopes: { type: "array", items: text },
+  },
+  { max_concurrency: count, max_queue: count },
+);
 
 /** A version of a toolset. */
 export const TOOLSET = object("The toolset's version.", {

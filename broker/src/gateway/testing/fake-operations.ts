@@ -264,7 +264,13 @@ export function createFakeOperations(): FakeOperations {
       async putBinding(application, id, body) {
         record("putBinding", application, id, body);
         const created = !bindings.has(id);
-        const binding: BindingView = { id, name: body.name, kind: body.kind, created_at: AT };
+        const binding: BindingView = {
+          id,
+          name: body.name,
+          kind: body.kind,
+          ...(body.limits === undefined ? {} : { limits: body.limits }),
+          created_at: AT,
+        };
         bindings.set(id, binding);
         return { created, binding };
       },

@@ -5,6 +5,34 @@ import { scenario } from "../scenario.js";
 import { gate, gatedTool, publish } from "./support.js";
 
 export const ORDER_SCENARIOS = [
+  scenario(["X8", "B5"], "a binding's limits hold calls back, then refuse them with 429; a known key gets its call", async (cell) => {
+    const binding = cell.name("limits");
+    const way = gate();
+    await publish(cell, binding, "backend", [{ name: "gated", input_schema: { type: "object" }, cancellable: true }]);
+    const limits = { concurrency: 1, queue: 1 };
+    const saved = await cell.http("PUT", `/v1/bindings/${binding}`, { name: binding, kind: "backend", limits });
+    expect(saved).toMatchObject({ status: 200, body: { limits } });
+    await cell.runner({ binding, tools: [gatedTool(way)] });
+    const body = { toolset: binding, tool: "gated", arguments: {} };
+    const first = await cell.client.start({ ...body, idempotencyKey: `${binding}_1` });
+    await way.reached;
+    const second = await cell.client.start({ ...body, idempotencyKey: `${binding}_2` });
+    expect(second).toMatchObject({ state: "queued", waiting_for: "capacity" });
+    const refused = await cell.http("POST", "/v1/calls", { ...body, idempotency_key: `${binding}_3` });
+    expect(refused).toMatchObject({ status: 429, body: { error: { type: "rate_limit_error", code: "queue_full" } } });
+    expect((await cell.client.start({ ...body, idempotencyKey: `${binding}_2` })).id).toBe(second.id);
+    way.open();
+    for (const { id } of [first, second]) {
+      expect((await cell.client.get(id, { waitMs: 10_000 })).state).toBe("succeeded");
+    }
+    const wrong = await cell.http("PUT", `/v1/bindings/${binding}`, {
+      name: binding,
+      kind: "backend",
+      limits: { concurrency: 0, rate: 1 },
+    });
+    expect(wrong.status).toBe(400);
+  }),
+
   scenario(["X10"], "calls with the same ordering key run one at a time, in order, and others pass them by", async (cell) => {
     const binding = cell.name("order");
     const way = gate();
