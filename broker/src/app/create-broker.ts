@@ -105,6 +105,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       figures,
       catalog,
       authenticator: access.authenticator,
+      mayRun: ({ keyId }) => access.isValid(keyId),
       development: options.mode === "dev",
       index,
       modelText,
@@ -136,7 +137,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
         return found.filter((problem) => problem !== undefined);
       },
     };
-    const operations = { calls: wire.calls, runners: wire.runners, catalog, keys: access.keys };
+    const operations = { calls: wire.calls, submissions: wire.submissions, runners: wire.runners, catalog, keys: access.keys };
     const dev = { loopbackOnly: options.mode === "dev", allowOrigins: options.allowOrigins ?? [] };
     const http = createHttpGateway({
       operations,

@@ -11,6 +11,9 @@ import {
   MODEL_RESULT_BYTES_MAX,
   MODEL_RESULT_BYTES_MIN,
   SCOPES_PER_TOOL_MAX,
+  SUBMISSION_TIMEOUT_SECONDS_DEFAULT,
+  SUBMISSION_TIMEOUT_SECONDS_MAX,
+  SUBMISSION_TIMEOUT_SECONDS_MIN,
   TIMEOUT_SECONDS_DEFAULT,
   TIMEOUT_SECONDS_MAX,
   TIMEOUT_SECONDS_MIN,
@@ -114,6 +117,7 @@ const FIELDS: ReadonlySet<string> = new Set([
   "behaviour",
   "confirmation",
   "result_semantics",
+  "submission_timeout_seconds",
   "max_result_context_bytes",
   "version",
   "timeout_seconds",
@@ -184,6 +188,7 @@ function checkTool(
     behaviour: oneOf("behaviour", ["read_only", "write"], "write"),
     confirmation: oneOf("confirmation", ["never", "always"], "never"),
     result_semantics: oneOf("result_semantics", ["completion", "submission"], "completion"),
+    ...checkSubmissionTimeout(),
     max_result_context_bytes: integer(
       "max_result_context_bytes",
       MODEL_RESULT_BYTES_MIN,
@@ -204,6 +209,21 @@ function checkTool(
     ...(source.max_concurrency === undefined ? {} : { max_concurrency: integer("max_concurrency", 1, LIMIT_MAX) }),
     ...(source.max_queue === undefined ? {} : { max_queue: integer("max_queue", 0, LIMIT_MAX) }),
   };
+
+  /** Left out where it is not given: tools that were saved before there was such a field keep their content. */
+  function checkSubmissionTimeout(): { readonly submission_timeout_seconds?: number | undefined } {
+    const name = "submission_timeout_seconds";
+    if (!Object.hasOwn(source, name) || source[name] === undefined) return {};
+    if (source.result_semantics !== "submission") {
+      findings.faults.push({
+        path: child(path, name),
+        expected: "no such field, since result_semantics is not submission",
+        actual: renderActual(source[name]),
+      });
+      return {};
+    }
+    return { [name]: integer(name, SUBMISSION_TIMEOUT_SECONDS_MIN, SUBMISSION_TIMEOUT_SECONDS_MAX, SUBMISSION_TIMEOUT_SECONDS_DEFAULT) };
+  }
 
   function checkSchema(name: "input_schema" | "output_schema", role: "input" | "output"): Json | undefined {
     const at = child(path, name);

@@ -77,6 +77,7 @@ export function createCallMeter(registry: Registry, book: ToolBook, errorCodes: 
         if (before.kind === "running") addTo(tool.leasesLost, "runner_restarted");
         break;
       case "reconcile_unanswered":
+      case "updated":
       case "confirmed":
       case "denied":
       case "waiting":

@@ -20,7 +20,7 @@ import type { DriverTable } from "./driver-table.js";
 import { inlineText } from "./frames.js";
 import type { LaneDesk } from "./lane-desk.js";
 import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
-import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitSignal } from "./operations.js";
+import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitGoal, WaitSignal } from "./operations.js";
 import type { Placement } from "./placement.js";
 import { storedOnce } from "./stored-once.js";
 
@@ -82,10 +82,14 @@ export class CallService implements CallOperations {
   async get(
     principal: AgentPrincipal,
     callId: string,
-    options: { readonly wait_seconds?: number | undefined; readonly signal?: WaitSignal | undefined },
+    options: {
+      readonly wait_seconds?: number | undefined;
+      readonly wait_for?: WaitGoal | undefined;
+      readonly signal?: WaitSignal | undefined;
+    },
   ): Promise<CallView> {
     const begunAtMs = this.context.driver().clock.monotonic();
-    return this.answer(await this.owned(principal, callId), begunAtMs, options.wait_seconds ?? 0, options.signal);
+    return this.answer(await this.owned(principal, callId), begunAtMs, options.wait_seconds ?? 0, options.signal, options.wait_for);
   }
 
   async list(principal: AgentPrincipal, filter: CallFilter, page: PageRequest): Promise<Page<CallView>> {
@@ -229,8 +233,14 @@ export class CallService implements CallOperations {
   }
 
   /** Waits for the turn's answer and shows the call as it is then. */
-  private async answer(driver: CallDriver, begunAtMs: number, waitSeconds: number, signal: WaitSignal | undefined): Promise<CallView> {
-    await this.context.waits.forAnswer(driver, waitSeconds * 1_000, signal);
+  private async answer(
+    driver: CallDriver,
+    begunAtMs: number,
+    waitSeconds: number,
+    signal: WaitSignal | undefined,
+    goal?: WaitGoal,
+  ): Promise<CallView> {
+    await this.context.waits.forAnswer(driver, waitSeconds * 1_000, signal, goal);
     const here = isSettledState(driver.known) ? driver : this.context.router.here(driver.callId);
     const isSure = here?.hasStored(this.context.driver().clock.monotonic() - begunAtMs) === true;
     const now = here === undefined ? undefined : this.context.viewNow(here, isSure);

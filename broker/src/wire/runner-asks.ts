@@ -1,4 +1,5 @@
 /** What runners say, brought to the driver of the call that it is about. */
+import { LedgerError } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import { CallNotFound, type CallRouter, type DriverHint } from "./call-router.js";
 import type { DriverAnswer, DriverCommand, RunnerRef } from "./commands.js";
@@ -27,12 +28,15 @@ export class RunnerAsks {
     });
   }
 
-  failed(session: Session, callId: string, what: string, error: unknown): void {
+  /** A frame of the runner's was not carried out. It says so again itself, to whichever broker it reaches next. */
+  failed(session: Pick<Session, "ref">, callId: string, what: string, error: unknown): void {
     this.failedFor(session.ref.runnerId, callId, what, error);
   }
 
   /** The same for a runner that may have no session. */
   failedFor(runnerId: string, callId: string, what: string, error: unknown): void {
+    // The broker stopped meanwhile. That is no fault of anything, and is said once, by what stopped it.
+    if (error instanceof LedgerError && error.code === "closed") return;
     this.context.log.error("frame_failed", {
       runner_id: runnerId,
       call_id: logged(callId),

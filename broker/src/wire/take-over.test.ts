@@ -2,6 +2,7 @@ import { afterEach, describe, expect, it } from "vitest";
 import { silentLog } from "../app/logs.js";
 import { decodeEntry, encodeEntry } from "../domain/call/entry-codec.js";
 import type { Registry } from "../domain/ports/bus.js";
+import { LedgerError } from "../domain/ports/ledger.js";
 import { createMemoryLedger } from "../ledger/memory/memory-ledger.js";
 import { rendezvous } from "./take-over.js";
 import { AGENT, type BrokerParts, connectRunner, createSite, recordedLog, type Site, startBroker, until } from "./wire.test.kit.js";
@@ -110,6 +111,47 @@ describe("calls of a broker that died", () => {
     await until("the end of the sweep", () => lines.some(({ event }) => event === "take_over_swept"));
     expect(lines.filter(({ event }) => event === "take_over_failed").map(({ fields }) => fields["call_id"])).toEqual([poisoned]);
     expect(b.wire.inspect()["drivers"]).toBe(4);
+  });
+
+  it("are nothing to complain about for a broker that stops in the middle of a sweep", async () => {
+    const site = createSite(silentLog);
+    const dead = await startBroker(site);
+    const { lines, log } = recordedLog();
+    let swept = (): void => {};
+    const sweeping = new Promise<void>((resolve) => {
+      swept = resolve;
+    });
+    let close = (): void => {};
+    const closed = new Promise<void>((resolve) => {
+      close = resolve;
+    });
+    let isHeld = false;
+    const stopping = await startBroker(
+      { ...site, log },
+      {},
+      {
+        ledger: (ledger) => {
+          const openCalls = ledger.openCalls.bind(ledger);
+          return Object.assign(ledger, {
+            async *openCalls() {
+              if (isHeld) {
+                swept();
+                await closed;
+                throw new LedgerError("closed", "the ledger is closed");
+              }
+              yield* openCalls();
+            },
+          });
+        },
+      },
+    );
+    isHeld = true;
+    dead.kill();
+    await sweeping;
+    const stopped = stopping.stop();
+    close();
+    await stopped;
+    expect(lines.filter(({ event }) => event === "take_over_failed")).toEqual([]);
   });
 
   it("leave no records of its sessions behind", async () => {

@@ -80,6 +80,8 @@ export class TakeOver {
       .catch(() => undefined)
       .then(() => this.sweep(gone, whoeverFinds))
       .catch((error: unknown) => {
+        // What it had not got to is for the others, who see this broker go.
+        if (this.stopped) return;
         this.context.log.error("take_over_failed", failure(gone ?? "", error));
         this.context.timers.after(SWEEP_AGAIN_MS, () => this.sweepSoon(gone, whoeverFinds));
       });

@@ -43,6 +43,7 @@ export interface BrokerParts {
   readonly bus?: ((bus: Bus) => Bus) | undefined;
   readonly catalog?: Partial<CatalogOperations> | undefined;
   readonly meter?: Meter | undefined;
+  readonly mayRun?: (() => boolean) | undefined;
   /** Who the credentials of runners stand for; default: each for the same key of any binding. */
   readonly runner?: Authenticator["runner"] | undefined;
 }
@@ -99,6 +100,7 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
     modelText: (code, message) => `${code}: ${message}`,
     resultFaults: async () => [],
     meter: parts.meter,
+    mayRun: parts.mayRun,
   });
   return {
     wire,

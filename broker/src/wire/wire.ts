@@ -24,7 +24,7 @@ import { LaneDesk } from "./lane-desk.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
-import type { CallOperations, RunnerFlush, RunnerOperations } from "./operations.js";
+import type { CallOperations, RunnerFlush, RunnerOperations, SubmissionOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { PermitDesk } from "./permit-desk.js";
 import { readingsOf } from "./readings.js";
@@ -38,6 +38,7 @@ import { FrameHandlers } from "./session-frames.js";
 import { SessionPost } from "./session-post.js";
 import { SessionRegistry } from "./session-registry.js";
 import { settledWithin } from "./settled-within.js";
+import { SubmissionService } from "./submission-service.js";
 import { rendezvous, TakeOver } from "./take-over.js";
 import { createTimerWheel } from "./timer-wheel.js";
 
@@ -59,12 +60,15 @@ export interface WireOptions {
   readonly index: CallServiceContext["index"];
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
+  /** May who made a call still have it run? Rejects when that cannot be found out now. Default: yes. */
+  readonly mayRun?: ((request: CallRequest) => boolean | Promise<boolean>) | undefined;
   /** Told what happens. Default: nobody. */
   readonly meter?: Meter | undefined;
 }
 
 export interface Wire {
   readonly calls: CallOperations;
+  readonly submissions: SubmissionOperations;
   readonly runners: RunnerOperations;
   readonly sessions: LocalSessions;
   /** Receipts of pages that close. */
@@ -157,6 +161,7 @@ export function createWire(options: WireOptions): Wire {
     desk: () => desk,
     post: () => sessionPost,
     reconcileAsks: () => reconcileAsks,
+    mayRun: options.mayRun ?? (() => true),
   });
   const desk = new OfferDesk({
     brokerId,
@@ -223,6 +228,8 @@ export function createWire(options: WireOptions): Wire {
     drain,
   });
 
+  const submissions = new SubmissionService({ driver, router, ledgerWatch });
+
   membership.onGone((gone) => {
     if (rendezvous(membership.live(), gone) === brokerId) {
       sessions
@@ -274,6 +281,7 @@ export function createWire(options: WireOptions): Wire {
 
   return {
     calls,
+    submissions,
     runners: directory,
     sessions,
     flush: new ReceiptFlush({ authenticator: options.authenticator, catalog, acceptance, asks, ledgerWatch }),

@@ -5,7 +5,7 @@ import { ensureNatsServer } from "../../../scripts/ensure-nats-server.mjs";
 import { PlanError } from "./faults.js";
 import { networkSpace, runInOwnSpace } from "./network-space.js";
 import { type ChaosOptions, parseOptions, USAGE, UsageError } from "./options.js";
-import { printReport } from "./report.js";
+import { isClean, printReport } from "./report.js";
 import { runChaos } from "./run-chaos.js";
 
 const say = (line: string): void => void process.stdout.write(`${line}\n`);
@@ -33,7 +33,7 @@ async function main(args: readonly string[]): Promise<number> {
     const report = await runChaos(options, say, space.kind === "own");
     for (const line of printReport(report)) say(line);
     if (options.jsonFile !== undefined) writeFileSync(options.jsonFile, `${JSON.stringify(report, null, 2)}\n`);
-    return report.violations.length === 0 ? 0 : 1;
+    return isClean(report) ? 0 : 1;
   } catch (cause) {
     if (!(cause instanceof PlanError)) throw cause;
     process.stderr.write(`${cause.message}\n`);

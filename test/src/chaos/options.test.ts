@@ -22,6 +22,7 @@ describe("options of a chaos run", () => {
 
   it.each([
     [["--minutes", "0"], /--minutes is "0"/],
+    [["--soak", "--minutes", "1"], /--minutes is "1": a number from 2/],
     [["--minutes", ""], /--minutes is ""/],
     [["--seed", "1.5"], /--seed is "1.5": a whole number/],
     [["--rate", "many"], /--rate is "many"/],

@@ -45,6 +45,8 @@ const DEFAULTS = {
   "kill-each": { minutes: 2, rate: 500, agents: 160 },
   soak: { minutes: 20, rate: 40, agents: 24 },
 } as const;
+/** Samples are taken every 10 s, and need to be enough for a trend. */
+const SOAK_MINUTES_MIN = 2;
 const SEED_MAX = 2_147_483_647;
 
 /** @param random in [0, 1), for a seed when none is given. Throws {@link UsageError}. */
@@ -66,7 +68,8 @@ export function parseOptions(args: readonly string[], random: () => number = Mat
   return {
     mode,
     seed: numberOf(values.seed, "--seed", 0, SEED_MAX, true) ?? Math.floor(random() * SEED_MAX),
-    durationMs: (numberOf(values.minutes, "--minutes", 0.1, 1_440, false) ?? defaults.minutes) * 60_000,
+    durationMs:
+      (numberOf(values.minutes, "--minutes", mode === "soak" ? SOAK_MINUTES_MIN : 0.1, 1_440, false) ?? defaults.minutes) * 60_000,
     rate: numberOf(values.rate, "--rate", 1, 5_000, false) ?? defaults.rate,
     agents: numberOf(values.agents, "--agents", 1, 1_000, true) ?? defaults.agents,
     runners: numberOf(values.runners, "--runners", 1, 9, true) ?? 6,

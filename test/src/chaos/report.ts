@@ -1,6 +1,7 @@
 /** What a run prints at its end, and writes as JSON: figures, and each violation with all that happened to its call. */
 import type { History, LedgerEntry, Violation } from "./history.js";
 import { VIOLATIONS } from "./history.js";
+import { describeCurve, type ResourceCurve } from "./resources.js";
 
 export interface ChaosReport {
   readonly seed: number;
@@ -23,9 +24,16 @@ export interface ChaosReport {
   readonly quietAfterMs: number;
   /** Of runs that kill each server in turn: how long nothing settled around each kill. */
   readonly gaps: readonly { readonly target: string; readonly gapMs: number }[];
+  /** Of a soak: memory and handles of each broker and runner. */
+  readonly resources: readonly ResourceCurve[];
   readonly violations: readonly ReportedViolation[];
   /** Where logs, journals, plan and history are kept; null when they were removed. */
   readonly folder: string | null;
+}
+
+/** Whether the run found nothing wrong. */
+export function isClean(report: ChaosReport): boolean {
+  return report.violations.length === 0 && report.resources.every(({ trend }) => trend.isFlat);
 }
 
 export interface ReportedViolation extends Violation {
@@ -111,6 +119,7 @@ export function printReport(report: ChaosReport): readonly string[] {
     `longest call        ${seconds(report.longestCallMs)}`,
     `quiet               ${seconds(report.quietAfterMs)} after the last fault`,
     ...report.gaps.map(({ target, gapMs }) => `gap, ${target.padEnd(15)}${seconds(gapMs)} without a settlement when it was killed`),
+    ...report.resources.map(describeCurve),
     `violations          ${report.violations.length}`,
   ];
   for (const { kind, call, what, rule, history } of report.violations.slice(0, SHOWN_MAX)) {

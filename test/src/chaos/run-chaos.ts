@@ -22,6 +22,7 @@ import type { ChaosOptions } from "./options.js";
 import { planFaults } from "./plan-faults.js";
 import { openLedgerReader } from "./read-ledger.js";
 import { type ChaosReport, reportViolation } from "./report.js";
+import { type ResourceCurve, watchResources } from "./resources.js";
 import { seededRandom } from "./seeded-random.js";
 import { longestStall, type Span } from "./stalls.js";
 
@@ -30,6 +31,10 @@ const NATS_SERVERS = 3;
 /** Longest a call may still take when everything is well again: its time-out and a lease. */
 const QUIET_MS = 150_000;
 const LOOK_AGAIN_MS = 120_000;
+const LOOK_AGAIN_CALL_MS = 15;
+/** Between two connections that are cut in a soak. */
+const CUT_EVERY_MS = 8_000;
+const CUT_FOR_MS = 300;
 const KILL_FIRST_MS = 5_000;
 const KILL_FOR_MS = 4_000;
 /** Around a kill, in which its gap is looked for. */
@@ -41,7 +46,7 @@ export async function runChaos(options: ChaosOptions, say: (line: string) => voi
   const folder = mkdtempSync(join(tmpdir(), "toolrunner-chaos-"));
   writeFileSync(join(folder, "plan.json"), writePlan(plan));
   say(`seed ${options.seed}, ${plan.length} faults:`);
-  for (const fault of plan) say(`  ${describeFault(fault)}`);
+  if (options.mode !== "soak") for (const fault of plan) say(`  ${describeFault(fault)}`);
   const alarms: Alarm[] = [];
   let report: ChaosReport | undefined;
   try {
@@ -81,6 +86,16 @@ function planOf(options: ChaosOptions): readonly Fault[] {
       target,
     }));
   }
+  if (options.mode === "soak") {
+    // Connections that come and go: of each runner and of agents, one after the other.
+    const links = [
+      ...Array.from({ length: options.runners }, (_, index) => `runner-broker:${index + 1}`),
+      ...["1", "2", "3"].map((n) => `agent-broker:${n}`),
+    ];
+    return Array.from({ length: Math.max(0, Math.floor(options.durationMs / CUT_EVERY_MS) - 1) }, (_, index) => {
+      return { atMs: (index + 1) * CUT_EVERY_MS, forMs: CUT_FOR_MS, kind: "cut", target: links[index % links.length] ?? "" };
+    });
+  }
   if (options.planFile !== undefined) return readPlan(readFileSync(options.planFile, "utf8"));
   return planFaults({
     ...size,
@@ -105,6 +120,8 @@ async function observe(
   const { seed, rate, agents } = options;
   const load = startLoad(fleet, { seed, rate, agents, ...(options.mode === "kill-each" ? { tools: QUICK_TOOLS } : {}) });
   const operator = startOperator(fleet, seededRandom(seed, "operator"), handlers);
+  const watch = options.mode === "soak" ? watchResources([...fleet.brokers, ...fleet.runners]) : undefined;
+  let resources: readonly ResourceCurve[] = [];
   try {
     const beganMs = Date.now();
     say("everything runs; the load begins");
@@ -112,6 +129,8 @@ async function observe(
       injectFaults(fleet, plan, say),
       new Promise<void>((resolve) => setTimeout(resolve, options.durationMs)),
     ]);
+    resources = watch?.curves() ?? [];
+    watch?.stop();
     await healAll(fleet);
     const healedMs = Date.now();
     say("everything is healed");
@@ -119,7 +138,7 @@ async function observe(
     if (!allAnswered) say(`some turns had no answer ${QUIET_MS / 1_000} s after everything was healed`);
     await operator.stop();
     const quietMs = await untilQuiet(reader.read, QUIET_MS);
-    const lookedAgain = await load.lookAgain(allAnswered ? LOOK_AGAIN_MS : 0).then(
+    const lookedAgain = await load.lookAgain(allAnswered ? LOOK_AGAIN_MS + load.turns.length * LOOK_AGAIN_CALL_MS : 0).then(
       () => true,
       (cause: unknown) => {
         say(String(cause));
@@ -139,8 +158,9 @@ async function observe(
         ...(lookedAgain ? [] : [{ process: "brokers", event: "calls cannot be looked at", call: null }]),
       ],
     };
-    return finished({ options, folder, history, load, injection, beganMs, quietAfterMs: quietMs - healedMs });
+    return finished({ options, folder, history, load, injection, beganMs, quietAfterMs: quietMs - healedMs, resources });
   } finally {
+    watch?.stop();
     await operator.stop();
     load.close();
     await reader.close();
@@ -195,9 +215,10 @@ interface Finished {
   readonly injection: Injection;
   readonly beganMs: number;
   readonly quietAfterMs: number;
+  readonly resources: readonly ResourceCurve[];
 }
 
-function finished({ options, folder, history, load, injection, beganMs, quietAfterMs }: Finished): ChaosReport {
+function finished({ options, folder, history, load, injection, beganMs, quietAfterMs, resources }: Finished): ChaosReport {
   const stories = [...storiesOf(history.entries).values()];
   const settledAtMs = stories.flatMap(({ steps }) => steps.filter(({ state }) => isSettled(state)).map(({ atMs }) => atMs));
   const nowMs = Date.now();
@@ -212,7 +233,7 @@ function finished({ options, folder, history, load, injection, beganMs, quietAft
     options.mode !== "kill-each"
       ? []
       : injection.injected.map(({ fault, fromMs }) => ({ target: fault.target, gapMs: gapAround(fromMs, settledAtMs) }));
-  const keeps = options.keeps || violations.length > 0;
+  const keeps = options.keeps || violations.length > 0 || resources.some(({ trend }) => !trend.isFlat);
   const report: ChaosReport = {
     seed: options.seed,
     seconds: Math.round((nowMs - beganMs - quietAfterMs) / 1_000),
@@ -232,6 +253,7 @@ function finished({ options, folder, history, load, injection, beganMs, quietAft
     longestCallMs: Math.max(0, ...waiting.map(([from, to]) => to - from)),
     quietAfterMs,
     gaps: gaps.sort((a, b) => a.target.localeCompare(b.target)),
+    resources,
     violations,
     folder: keeps ? folder : null,
   };

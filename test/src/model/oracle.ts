@@ -20,6 +20,9 @@ interface RawEntry {
   readonly confirmationExpiresAtMs?: number | null;
   readonly request?: { readonly toolset: string; readonly tool: string };
   readonly receipt?: { readonly grantId: string; readonly outcome: string };
+  readonly startedGrantId?: string;
+  readonly askId?: string;
+  readonly cancelled?: boolean;
 }
 
 type Phase = "awaiting" | "queued" | "running" | "submitted" | "unknown" | "settled";
@@ -38,6 +41,8 @@ interface KnownCall {
   newest: string | undefined;
   readonly grants: Map<string, KnownGrant>;
   readonly receipts: Set<string>;
+  /** The question to a reconcile handler whose answer counts. */
+  question: string | undefined;
   /** How often somebody said that it was not applied. */
   notApplied: number;
   starts: number;
@@ -117,6 +122,7 @@ export class Oracle {
       newest: undefined,
       grants: new Map(),
       receipts: new Set(),
+      question: undefined,
       notApplied: 0,
       starts: 0,
     };
@@ -157,10 +163,26 @@ export class Oracle {
       case "evidence":
         known.receipts.add(raw.receipt?.grantId ?? "");
         break;
+      case "reconcile_granted":
+        expect("running", "unknown");
+        if (known.repeatable || raw.startedGrantId !== known.newest)
+          this.broken("G4", `${callId} is asked about in vain: it may be repeated`);
+        if (phase === "running") this.ends(known, raw.startedGrantId, "lease_lost");
+        known.question = stored.entryId;
+        known.phase = "unknown";
+        break;
+      case "reconcile_unanswered":
+        expect("unknown");
+        if (raw.grantId !== known.question) this.broken("G4", `a question about ${callId} ends that is not open`);
+        known.question = undefined;
+        break;
       case "reconciled":
         expect("unknown");
+        if (raw.askId !== undefined && raw.askId !== known.question)
+          this.broken("G4", `${callId} takes the answer to a question that is not open`);
+        known.question = undefined;
         if (raw.outcome === "not_applied") known.notApplied += 1;
-        known.phase = raw.outcome === "not_applied" && (raw.error ?? null) === null ? "queued" : "settled";
+        known.phase = raw.outcome === "not_applied" && (raw.error ?? null) === null && raw.cancelled !== true ? "queued" : "settled";
         break;
       case "timed_out":
         known.phase = phase === "running" && !known.repeatable ? "unknown" : "settled";

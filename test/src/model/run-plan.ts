@@ -84,7 +84,11 @@ class PlanRun {
     const { world } = site;
     for (let index = 0; index < plan.brokers; index += 1) site.startBroker();
     const tools = (binding: string) =>
-      SIM_TOOLS.filter(({ toolset }) => toolset === binding).map(({ tool, idempotent }) => ({ tool, idempotent }));
+      SIM_TOOLS.filter(({ toolset }) => toolset === binding).map(({ tool, idempotent, reconciles }) => ({
+        tool,
+        idempotent,
+        ...(reconciles === true ? { reconciles } : {}),
+      }));
     plan.shops.forEach((slots, index) => {
       site.addRunner({ runnerId: `shop_${index}`, binding: "shop", subject: "", slots, tools: tools("shop") });
     });

@@ -30,9 +30,11 @@ export class SdkJournal {
     return this.records.some(is);
   }
 
-  /** Receipts that no broker acknowledged, and starts whose end nobody asked about. */
+  /** Receipts that no broker acknowledged, and starts whose end nobody asked about: one that was asked about is refused. */
   get owed(): number {
-    return [...(this.view?.unacknowledged() ?? [])].filter(({ phase }) => phase !== "granted").length;
+    return [...(this.view?.unacknowledged() ?? [])].filter(
+      ({ phase, refused }) => phase === "finished" || (phase === "started" && !refused),
+    ).length;
   }
 
   /** Calls that ended with a handle and have no final outcome yet. */

@@ -3,19 +3,23 @@
  * What must hold whenever it does something is checked where it does it.
  */
 import { createHash } from "node:crypto";
-import type { BrokerFrame, FrameChannel, RunnerFrame } from "@toolrunner/proto";
+import { type BrokerFrame, type FrameChannel, ReceiptDisposition, type RunnerFrame } from "@toolrunner/proto";
 import {
   type Authorization,
   allow,
+  applied,
   ConnectError,
   createRunner,
   defineTool,
   forbid,
+  notApplied,
+  type Reconciliation,
   type Runner,
   SubmissionError,
   type Tool,
   type ToolContext,
   ToolError,
+  unknown,
 } from "@toolrunner/runner-sdk";
 import { SdkJournal } from "./sdk-journal.js";
 import { SimProcess, type SimRunnerOptions, type SimSite, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
@@ -139,11 +143,11 @@ export class SdkRunner implements SiteRunner {
       clock: process.clock,
       random: () => process.random.next(),
       authorize: (ctx) => this.admit(process, ctx.callId),
-      tools: options.tools.map(({ tool, idempotent }) => this.tool(process, tool, idempotent)),
+      tools: options.tools.map((tool) => this.tool(process, tool)),
     });
   }
 
-  private tool(process: SimProcess, name: string, idempotent: boolean): Tool {
+  private tool(process: SimProcess, { tool: name, idempotent, reconciles }: SimRunnerOptions["tools"][number]): Tool {
     return defineTool({
       name,
       description: "A tool.",
@@ -151,7 +155,20 @@ export class SdkRunner implements SiteRunner {
       cancellable: true,
       resultSemantics: name === SUBMISSION_TOOL ? "submission" : "completion",
       run: (_args, ctx) => this.run(process, name, ctx),
+      ...(reconciles === true ? { reconcile: ({ callId }) => this.look(process, callId) } : {}),
     });
+  }
+
+  /** The reconcile handler: it looks at one moment, and says so at a later one, or never. */
+  private async look(process: SimProcess, callId: string): Promise<Reconciliation> {
+    const { random } = process;
+    await process.turn(random.between(0.1, 30));
+    const isDone = this.site.effects(callId) > 0;
+    if (!this.calm && random.chance(0.1)) return new Promise(() => {});
+    if (!this.calm && random.chance(0.1)) throw new Error("the look failed");
+    await process.turn(this.calm || random.chance(0.7) ? 1 : random.between(1, 5_000));
+    if (!this.calm && random.chance(0.2)) return unknown();
+    return isDone ? applied(callId) : notApplied();
   }
 
   private async admit(process: SimProcess, callId: string): Promise<Authorization> {
@@ -172,6 +189,9 @@ export class SdkRunner implements SiteRunner {
     }
     this.site.started(this, { callId, grantId, fence });
     this.running.add(grantId);
+    // What the call is for is done at the beginning, or at the end of a handler that gets so far.
+    const isEarly = random.chance(0.5);
+    if (isEarly) this.site.effect(callId);
     try {
       const scripted = this.script?.runMs;
       const runMs = scripted ?? (this.calm ? random.between(1, 20) : random.between(0, random.chance(0.15) ? 15_000 : 600));
@@ -188,6 +208,7 @@ export class SdkRunner implements SiteRunner {
         this.failed += 1;
         throw new ToolError("no_luck", "no luck", { retryable: this.script !== undefined || random.chance(0.7) });
       }
+      if (!isEarly) this.site.effect(callId);
       if (tool !== SUBMISSION_TOOL) return callId;
       this.submitted(process, callId);
       return ctx.submit(callId);
@@ -242,7 +263,9 @@ export class SdkRunner implements SiteRunner {
           if (frame.frame?.$case === "grant") site.granted({ options }, frame.frame.value);
           if (frame.frame?.$case === "receiptAck") {
             const { callId, grantId, disposition } = frame.frame.value;
-            site.acknowledged(callId, grantId, disposition);
+            const hasReceipt = journal.holds((record) => record.kind === "finished" && record.receipt.grantId === grantId);
+            // Of a start whose end nobody knows it says that nobody will ask any more.
+            if (hasReceipt || disposition !== ReceiptDisposition.EXPIRED) site.acknowledged(callId, grantId, disposition);
           }
           yield frame;
         }

@@ -1,6 +1,6 @@
 /** What answers look like, for `/openapi.json`. A test holds them against the answers of every route. */
 
-import { CALL_STATES, EVENT_NAMES } from "../../domain/call-view.js";
+import { CALL_STATES, EVENT_NAMES, SETTLED_STATES } from "../../domain/call-view.js";
 import { SCOPES } from "../../domain/ports/access.js";
 import { BINDING_KINDS } from "../../domain/ports/catalog.js";
 import type { Schema } from "../shared/form.js";
@@ -90,6 +90,16 @@ export const EVENT = object("An event.", {
   data: { type: "object" },
 });
 
+/** A final receipt that took effect. */
+export const FINAL_RECEIPT = object("The receipt, and what it led to.", {
+  type: { const: "receipt" },
+  call_id: text,
+  outcome: { type: "string", enum: ["succeeded", "failed", "cancelled"] },
+  digest: text,
+  state: { type: "string", enum: [...SETTLED_STATES] },
+  settled_at: time,
+});
+
 /** A call's events. */
 export const EVENTS = pageOf(EVENT);
 
@@ -126,7 +136,7 @@ const TOOL = object(
     cancellable: flag,
     scopes: { type: "array", items: text },
   },
-  { max_concurrency: count, max_queue: count },
+  { submission_timeout_seconds: count, max_concurrency: count, max_queue: count },
 );
 
 /** A version of a toolset. */
@@ -183,6 +193,11 @@ export const ERROR: AnswerSchema = {
     request_id: text,
   },
 };
+
+/** The calls of a batch, in order. */
+export const BATCH = object("The calls, or why there are none, in the order of the list.", {
+  data: { type: "array", items: { anyOf: [CALL, ERROR] } },
+});
 
 /** `/healthz`. */
 export const ALIVE = object("The process runs.", { status: { const: "ok" }, version: text });
