@@ -59,6 +59,8 @@ function withLanes(change: (lanes: LaneStore) => Partial<LaneStore>): (ledger: L
     openCalls: () => inner.openCalls(),
     check: () => inner.check(),
     retire: (incarnation) => inner.retire(incarnation),
+    places: (from, signal) => inner.places(from, signal),
+    remove: (callId, versions) => inner.remove(callId, versions),
     close: () => inner.close(),
   });
 }

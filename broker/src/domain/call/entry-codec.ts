@@ -50,10 +50,8 @@ function withText(head: object, json: string): string {
 /** Reads a stored entry. Throws {@link EntryFormatError}. */
 export function decodeEntry(stored: StoredEntry): PlacedEntry {
   const { f: format, text: _text, units, blob, ...raw } = parse(stored);
-  if (format !== FORMAT && format !== FORMAT_IN_LANE) {
-    throw new EntryFormatError(
-      `entry ${stored.entryId} of call ${stored.callId} has format ${String(format)}; this broker reads formats ${FORMAT} and ${FORMAT_IN_LANE}. Update the broker.`,
-    );
+  if (!isKnown(format)) {
+    throw unknownFormat(stored, format);
   }
   // The text's own letters; its parsed form only proved that it is JSON.
   const text = units === undefined ? undefined : stored.data.slice(-1 - units, -1);
@@ -70,6 +68,25 @@ export function decodeEntry(stored: StoredEntry): PlacedEntry {
     default:
       return placed;
   }
+}
+
+/** The value beside the ledger that the entry names, whatever its kind. Throws {@link EntryFormatError}. */
+export function blobNameIn(stored: StoredEntry): string | undefined {
+  const { f: format, blob } = parse(stored);
+  if (!isKnown(format)) {
+    throw unknownFormat(stored, format);
+  }
+  return blob?.name;
+}
+
+function isKnown(format: unknown): boolean {
+  return format === FORMAT || format === FORMAT_IN_LANE;
+}
+
+function unknownFormat(stored: StoredEntry, format: unknown): EntryFormatError {
+  return new EntryFormatError(
+    `entry ${stored.entryId} of call ${stored.callId} has format ${String(format)}; this broker reads formats ${FORMAT} and ${FORMAT_IN_LANE}. Update the broker.`,
+  );
 }
 
 type StoredForm = PlacedEntry & {

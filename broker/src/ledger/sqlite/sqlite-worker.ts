@@ -21,20 +21,30 @@ function refusal(id: number, error: unknown): Answer {
   throw error;
 }
 
-/** Requests that write, each inside the transaction of its group. */
-type Write = Extract<Request, { op: "put_blob" | "join_lane" | "leave_lane" }>;
+/** Requests that are done inside a group's transaction. */
+type WritingOp = "put_blob" | "remove" | "remove_blob" | "join_lane" | "leave_lane";
+type Writing = Extract<Request, { op: WritingOp }>;
 
-function isWrite(request: Request): request is Write {
-  return request.op === "put_blob" || request.op === "join_lane" || request.op === "leave_lane";
+const WRITING: ReadonlySet<Request["op"]> = new Set<WritingOp>(["put_blob", "remove", "remove_blob", "join_lane", "leave_lane"]);
+
+function isWriting(request: Request): request is Writing {
+  return WRITING.has(request.op);
 }
 
-function write(store: SqliteStore, request: Write): Answer {
+function written(store: SqliteStore, request: Writing): Answer {
   const { id } = request;
   switch (request.op) {
-    case "put_blob":
-      return store.putBlob(request.name, request.text)
+    case "put_blob": {
+      const { name, text } = request;
+      return store.putBlob(name, text)
         ? { id, kind: "done" }
-        : { id, kind: "refused", code: "blob_name_taken", message: `blob ${request.name} is stored already with another text` };
+        : { id, kind: "refused", code: "blob_name_taken", message: `blob ${name} is stored already with another text` };
+    }
+    case "remove":
+      store.remove(request.callId, request.versions);
+      return { id, kind: "done" };
+    case "remove_blob":
+      return { id, kind: "removed", removed: store.removeBlob(request.name, request.place) };
     case "join_lane":
       return { id, kind: "lane", member: store.lanes.join(request.lane, request.callId) };
     case "leave_lane":
@@ -43,7 +53,7 @@ function write(store: SqliteStore, request: Write): Answer {
   }
 }
 
-function answerTo(store: SqliteStore, request: Exclude<Request, Write | { op: "close" }>): Answer {
+function answerTo(store: SqliteStore, request: Exclude<Request, { op: WritingOp | "close" }>): Answer {
   const { id } = request;
   switch (request.op) {
     case "first_in_lane":
@@ -60,6 +70,12 @@ function answerTo(store: SqliteStore, request: Exclude<Request, Write | { op: "c
       } catch (error) {
         return refusal(id, error);
       }
+    case "places":
+      return { id, kind: "places", ...store.places(request.from) };
+    case "blob_places":
+      return { id, kind: "blob_places", ...store.blobPlaces(request.from) };
+    case "blob_place":
+      return { id, kind: "place", place: store.blobPlace(request.name) };
     case "check":
       store.latest();
       return { id, kind: "done" };
@@ -71,17 +87,17 @@ function runGroup(store: SqliteStore, group: readonly Batch[], send: (message: W
   const appends: number[] = [];
   const answers: Answer[] = [];
   let closeId: number | undefined;
-  const writes = group.flatMap((batch) => batch.requests.filter(isWrite));
-  if (writes.length > 0 || group.some((batch) => batch.appends.length > 0)) {
+  const writing = group.flatMap((batch) => batch.requests.filter(isWriting));
+  if (writing.length > 0 || group.some((batch) => batch.appends.length > 0)) {
     store.begin();
     for (const batch of group) store.appendAll(batch.appends, appends);
-    for (const request of writes) answers.push(write(store, request));
+    for (const request of writing) answers.push(written(store, request));
     store.commit();
   }
   for (const batch of group) {
     for (const request of batch.requests) {
       if (request.op === "close") closeId = request.id;
-      else if (!isWrite(request)) answers.push(answerTo(store, request));
+      else if (!isWriting(request)) answers.push(answerTo(store, request));
     }
   }
   send({ kind: "answers", appends, answers, latest: store.latest() });

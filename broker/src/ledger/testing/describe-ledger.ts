@@ -10,6 +10,7 @@ import { describeLanes } from "./describe-lanes.js";
 import { describeLife } from "./describe-life.js";
 import { describeNotes } from "./describe-notes.js";
 import { describeRaces } from "./describe-races.js";
+import { describeRemoval } from "./describe-removal.js";
 import {
   collect,
   type DescribeLedgerOptions,
@@ -55,6 +56,7 @@ export function describeLedger(name: string, factory: LedgerFactory, options: De
     describeRaces(store, opened, options);
     describeBlobs(store, opened);
     describeLanes(store, opened);
+    describeRemoval(store, opened);
     describeLife(store, opened);
   });
 }
