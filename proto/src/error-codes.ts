@@ -10,6 +10,8 @@ export type ErrorType =
   | "authentication_error"
   | "permission_error"
   | "not_found_error"
+  /** Was there, and is not any more. */
+  | "expired_error"
   | "conflict_error"
   | "too_large_error"
   | "rate_limit_error"
@@ -124,6 +126,13 @@ export const ERROR_CODES = {
     "Start the broker with --allow-origin.",
   ),
   not_found: row("not_found_error", 404, false, "There is nothing here with this id, or it is not yours.", "Check the id."),
+  call_expired: row(
+    "expired_error",
+    410,
+    false,
+    "The call settled so long ago that it is being removed with its result.",
+    "Nothing is left to read. The same idempotency key now makes a new call.",
+  ),
   route_unknown: row("not_found_error", 404, false, "There is no such address or method.", "See /openapi.json."),
   toolset_unknown: row("not_found_error", 404, false, "There is no such toolset, or it is not yours.", "Check the toolset's id."),
   toolset_version_unknown: row("not_found_error", 404, false, "The toolset has no such version.", "List its versions."),
@@ -336,6 +345,8 @@ export const GRPC_STATUS_OF_ERROR_TYPE = {
   authentication_error: "UNAUTHENTICATED",
   permission_error: "PERMISSION_DENIED",
   not_found_error: "NOT_FOUND",
+  // gRPC does not tell the two apart
+  expired_error: "NOT_FOUND",
   // ABORTED would ask generic clients to repeat
   conflict_error: "FAILED_PRECONDITION",
   // RESOURCE_EXHAUSTED stays apart for what passes by waiting

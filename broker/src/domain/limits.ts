@@ -36,6 +36,11 @@ export const BATCH_CALLS_MAX = 64;
 export const BATCH_BODY_BYTES_MAX = BATCH_CALLS_MAX * (262_144 + 1_024);
 /** Creations of one batch that are under way at once. */
 export const BATCH_CREATIONS_AT_ONCE = 16;
+/** Settled calls are kept for this long, unless the broker is told otherwise. */
+export const RETENTION_MS_DEFAULT = 604_800_000;
+export const RETENTION_MS_MIN = 1_000;
+/** Ten years: longer is for ever. */
+export const RETENTION_MS_MAX = 315_360_000_000;
 export const PROGRESS_EVENTS_PER_ATTEMPT_MAX = 1_000;
 /** Grants of a call whose late receipts are still known for its own; older ones were declined long ago. */
 export const GRANTS_REMEMBERED = 64;

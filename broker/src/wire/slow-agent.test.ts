@@ -142,6 +142,8 @@ describe("agents that wait", () => {
           openCalls: () => inner.openCalls(),
           check: () => (away ? Promise.reject(new Error("away")) : inner.check()),
           retire: (incarnation) => inner.retire(incarnation),
+          places: (from, signal) => inner.places(from, signal),
+          remove: (callId, versions) => inner.remove(callId, versions),
           close: () => inner.close(),
         }),
       },

@@ -29,6 +29,7 @@ import { readingsOf } from "./readings.js";
 import { ReceiptAcceptance } from "./receipt-acceptance.js";
 import { ReceiptFlush } from "./receipt-flush.js";
 import { ReconcileAsks } from "./reconcile-asks.js";
+import { Retention } from "./retention.js";
 import { RunnerAsks } from "./runner-asks.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
@@ -56,6 +57,8 @@ export interface WireOptions {
   /** Registers bindings and merges tools that runners bring. */
   readonly development: boolean;
   readonly index: CallServiceContext["index"];
+  /** How long settled calls are kept; `never` removes none. Default: undefined, nothing is ever removed. */
+  readonly retentionMs?: number | "never" | undefined;
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
   /** May who made a call still have it run? Rejects when that cannot be found out now. Default: yes. */
@@ -186,6 +189,21 @@ export function createWire(options: WireOptions): Wire {
   const acceptance = new ReceiptAcceptance({ asks, blobs: ledger.blobs });
   const frames = new FrameHandlers({ asks, acceptance, router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, figures });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
+  const retention = new Retention({
+    retentionMs: options.retentionMs ?? "never",
+    brokerId,
+    ledger,
+    bus,
+    clock,
+    ids,
+    timers,
+    membership,
+    table,
+    index: options.index,
+    figures,
+    log,
+    meter: options.meter,
+  });
   const forgotten = new ForgottenCalls({ ledger, router, table, membership, ledgerWatch, clock, timers, figures, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
@@ -199,6 +217,7 @@ export function createWire(options: WireOptions): Wire {
     viewNow: (call, isSure) => viewNow(performing, call, isSure),
     ledgerWatch,
     drain,
+    finishRemoval: (callId) => retention.finish(callId),
   });
 
   const submissions = new SubmissionService({ driver, router, ledgerWatch });
@@ -224,6 +243,9 @@ export function createWire(options: WireOptions): Wire {
       // Stopped by `shutDown`, also when that runs meanwhile.
       await part.start();
     }
+    if (options.retentionMs !== undefined && stopping === undefined) {
+      retention.start();
+    }
   }
 
   function beginDrain(): void {
@@ -236,7 +258,7 @@ export function createWire(options: WireOptions): Wire {
   async function shutDown(drainMs: number): Promise<void> {
     beginDrain();
     await sessions.stop(drainMs);
-    await settledWithin(timers, Promise.all([takeOver.stop(), forgotten.stop()]), TAKE_OVER_MS);
+    await settledWithin(timers, Promise.all([takeOver.stop(), forgotten.stop(), retention.stop()]), TAKE_OVER_MS);
     await membership.stop();
     router.stop();
     directory.stop();

@@ -58,6 +58,8 @@ export const REQUIREMENTS: readonly Requirement[] = [
   files("L3", "Versions are ledger-wide, rising and never reused.", "ledger"),
   files("L4", "The index of open calls never misses an open one.", "ledger"),
   files("L5", "Reads inform, appends decide; streams are configured for it.", "ledger", "catalog"),
+  files("L6", "Retention removes call by call; what is half removed is expired, and never run.", "ledger", "retention"),
+  files("X12", "Settled calls are kept for a configured time, then removed with results and keys.", "retention"),
   files("L8", "SQLite: one process, paged reads, group commit.", "ledger"),
   files("B1", "A dead broker's calls are taken over within 10 s.", "brokers"),
   files("B3", "Wake-ups are not lost for good across brokers.", "brokers"),

@@ -6,6 +6,8 @@ import type { CallError, CallRequest, GrantHolder, ReconcileHolder, StoredText }
 
 interface EntryBase {
   readonly at: number;
+  /** Of entries on a settled call, the one that settles it included: whose the call is, for when retention took what came before. */
+  readonly application?: string;
   /**
    * News of the running attempt that was told live but not stored when it came: the handler's start, and how far
    * the numbers of events went with progress. Absent when there was none.
