@@ -26,6 +26,7 @@ const FAMILIES = {
   permission_error: "The broker knows who asks, and the key does not permit it.",
   not_found_error:
     "There is nothing of that name, or it belongs to another application: both are answered alike, so that ids cannot be probed.",
+  expired_error: "It was there, and its time is over.",
   conflict_error: "The request is valid, but not in the present state.",
   too_large_error: "Something is over a limit.",
   rate_limit_error: "Too much at once. The answer says when to come back (`retry-after`, whole seconds).",

@@ -26,6 +26,10 @@ const JOBS = {
     await setUp({ nats: true });
     return (await import("./bench-job.mjs")).bench(args);
   },
+  conformance: async (args) => {
+    await setUp();
+    return (await import("./conformance-job.mjs")).conformance(args);
+  },
   chaos: async (args) => {
     await setUp({ nats: true });
     return (await import("./chaos-job.mjs")).chaos(args);

@@ -1,5 +1,6 @@
 /** What an agent runtime asks a client for. */
 
+import type { ToolRunnerError } from "./errors.js";
 import type { AgentTransport } from "./transport.js";
 import type {
   Binding,
@@ -61,6 +62,15 @@ export interface CallRequest {
   readonly traceparent?: string;
 }
 
+/** A call of a batch. */
+export type BatchRequest = Omit<CallRequest, "traceparent">;
+
+/** What a batch runs under. */
+export interface TraceOptions {
+  /** W3C trace context of all its calls. */
+  readonly traceparent?: string;
+}
+
 /** Options of any request. */
 export interface RequestOptions {
   /** Ends the request with code `aborted`; a call that was started goes on. */
@@ -108,6 +118,17 @@ export interface AgentClient {
   call(request: CallRequest, options?: WaitOptions): Promise<Call>;
   /** Calls a tool and resolves as soon as the call is accepted. */
   start(request: CallRequest, options?: RequestOptions): Promise<Call>;
+  /**
+   * Calls 1 to 64 tools at once: each is a call of its own, with its own key. Answers in the order of `requests` with each call, as
+   * {@link call} resolves with it, or the error that it was refused with; one that is refused harms no other. Rejects only when
+   * the whole batch could not be asked for.
+   */
+  batch(requests: readonly BatchRequest[], options?: WaitOptions & TraceOptions): Promise<readonly (Call | ToolRunnerError)[]>;
+  /**
+   * Waits until the call is settled: for the final receipt of a submitted call, or until somebody reconciled it, however long
+   * that takes; with `waitMs`, at the latest then, with the call as it is.
+   */
+  settled(id: string, options?: WaitOptions): Promise<Call>;
   /** Reads a call; with `waitMs`, waits for the turn's answer. Default: 0. */
   get(id: string, options?: WaitOptions): Promise<Call>;
   list(options?: CallListOptions): Promise<Page<Call>>;

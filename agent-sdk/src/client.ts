@@ -5,17 +5,16 @@
  * idempotency key; an event is given out once and in order; every rejection is a `ToolRunnerError`.
  */
 
+import { createBatchCaller } from "./batch.js";
+import { createBody, randomKey, secondsOf } from "./call-body.js";
 import type { AgentClient, AgentClientOptions, CallRequest, PageOptions, RequestOptions, WaitOptions } from "./client-types.js";
 import { ToolRunnerError } from "./errors.js";
 import { followEvents } from "./follow-events.js";
 import { connectHttp } from "./http-transport.js";
-import { jsonArguments } from "./json-text.js";
 import { createPatience, type Patience, REAL_TIME, type RetryTime } from "./retry.js";
 import type { AgentConnection, OperationAnswers, OperationName, OperationRequest } from "./transport.js";
-import { answersTurn, type Call, type Json } from "./types.js";
+import { answersTurn, type Call, isSettled, type Json } from "./types.js";
 
-/** The longest wait that the broker takes. */
-const WAIT_SECONDS_MAX = 60;
 const RETRY_FOR_MS = 60_000;
 const ANSWER_TIMEOUT_MS = 15_000;
 /** The longest that a platform's timer holds. */
@@ -54,18 +53,19 @@ export function createClientWith(options: AgentClientOptions, time: RetryTime): 
     }
   }
 
-  /** Asks until the turn has its answer or `endsAt` has come. */
-  async function waitFor(call: Call, endsAt: number, options: RequestOptions): Promise<Call> {
-    if (answersTurn(call)) return call;
+  /** Asks until the turn has its answer, or with the goal `settled` the call is settled, or `endsAt` has come. */
+  async function waitFor(call: Call, endsAt: number, options: RequestOptions, goal: "answer" | "settled" = "answer"): Promise<Call> {
+    const reached = goal === "settled" ? isSettled : answersTurn;
     let latest = call;
+    if (reached(latest)) return latest;
     const patience = createPatience(time, retryForMs, options.signal);
-    while (!answersTurn(latest)) {
+    while (!reached(latest)) {
       const left = endsAt - time.now();
       if (left <= 0) return latest;
       const wait = secondsOf(left);
       const started = time.now();
       try {
-        latest = await send("getCall", { params: { id: latest.id }, query: { wait_seconds: wait } }, options, wait);
+        latest = await send("getCall", { params: { id: latest.id }, query: waitQuery(wait, goal) }, options, wait);
       } catch (error) {
         // The call is known; that the broker is away right now is no reason to forget it.
         if (time.now() >= endsAt && error instanceof ToolRunnerError && error.retryable) return latest;
@@ -80,10 +80,23 @@ export function createClientWith(options: AgentClientOptions, time: RetryTime): 
 
   async function create(request: CallRequest, waitMs: number, options: RequestOptions): Promise<Call> {
     const wait = secondsOf(waitMs);
-    return send("createCall", { body: createBody(request, wait), traceparent: request.traceparent }, options, wait);
+    return send("createCall", { body: { ...createBody(request), wait_seconds: wait }, traceparent: request.traceparent }, options, wait);
   }
 
+  const batch = createBatchCaller({ send, waitFor, time, retryForMs });
+
   return {
+    batch(requests, options = {}) {
+      const waitMs = durationOption(options.waitMs, Number.POSITIVE_INFINITY, "waitMs");
+      return batch(requests, waitMs, options);
+    },
+    async settled(id, options = {}) {
+      const waitMs = durationOption(options.waitMs, Number.POSITIVE_INFINITY, "waitMs");
+      const endsAt = time.now() + waitMs;
+      const wait = secondsOf(waitMs);
+      const call = await send("getCall", { params: { id }, query: waitQuery(wait, "settled") }, options, wait);
+      return await waitFor(call, endsAt, options, "settled");
+    },
     async call(request, options: WaitOptions = {}) {
       const waitMs = durationOption(options.waitMs, Number.POSITIVE_INFINITY, "waitMs");
       const endsAt = time.now() + waitMs;
@@ -95,7 +108,7 @@ export function createClientWith(options: AgentClientOptions, time: RetryTime): 
       if (waitMs === 0) return await send("getCall", { params: { id } }, options);
       const endsAt = time.now() + waitMs;
       const wait = secondsOf(waitMs);
-      const call = await send("getCall", { params: { id }, query: { wait_seconds: wait } }, options, wait);
+      const call = await send("getCall", { params: { id }, query: waitQuery(wait, "answer") }, options, wait);
       return await waitFor(call, endsAt, options);
     },
     list: ({ signal, ...query } = {}) => send("listCalls", { query }, optional(signal)),
@@ -171,9 +184,9 @@ function durationOption(value: number | undefined, fallback: number, name: strin
   return value;
 }
 
-/** Whole milliseconds, so that the number has no more decimals than an address may. */
-function secondsOf(waitMs: number): number {
-  return Math.min(WAIT_SECONDS_MAX * 1_000, Math.ceil(waitMs)) / 1_000;
+function waitQuery(waitSeconds: number, goal: "answer" | "settled"): Readonly<Record<string, string | number>> {
+  // A broker that knows no other goal than the turn's answer is not asked for one without need.
+  return goal === "settled" ? { wait_seconds: waitSeconds, wait_for: goal } : { wait_seconds: waitSeconds };
 }
 
 function optional(signal: AbortSignal | undefined): RequestOptions {
@@ -184,38 +197,10 @@ function pageQuery({ limit, page }: PageOptions = {}): OperationRequest {
   return { query: { limit, page } };
 }
 
-function createBody(request: CallRequest, waitSeconds: number): Readonly<Record<string, unknown>> {
-  return {
-    toolset: request.toolset,
-    tool: request.tool,
-    arguments: jsonArguments(request.arguments),
-    toolset_version: request.toolsetVersion,
-    agent: request.agent,
-    release: request.release,
-    subject: request.subject,
-    session: request.session,
-    idempotency_key: request.idempotencyKey ?? randomKey(),
-    timeout_seconds: request.timeoutSeconds,
-    wait_seconds: waitSeconds,
-    ordering_key: request.orderingKey,
-    priority: request.priority,
-    max_attempts: request.maxAttempts,
-    audience: request.audience,
-  };
-}
-
 function parseResult(text: string): Json {
   try {
     return JSON.parse(text) as Json;
   } catch (cause) {
     throw new ToolRunnerError("answer_invalid", "The result's pages do not make up JSON.", { cause });
   }
-}
-
-/** 122 bits at random or more. */
-function randomKey(): string {
-  // Missing in pages that are not served securely.
-  if (typeof crypto.randomUUID === "function") return `sdk_${crypto.randomUUID()}`;
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return `sdk_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }

@@ -115,7 +115,7 @@ describe("following a call's events", () => {
         else response.write(frame(event(1)));
         return undefined;
       },
-      { eventSilenceMs: 60 },
+      { eventSilenceMs: 1_000 },
     );
     expect(await seqs(client.events("call_1"))).toEqual([1, 2]);
     expect(broker.requests).toHaveLength(2);
@@ -126,14 +126,14 @@ describe("following a call's events", () => {
       (_request, response) => {
         stream(response);
         response.write(frame(event(1)));
-        setTimeout(() => response.end(frame(event(2, "settled"))), 100);
+        setTimeout(() => response.end(frame(event(2, "settled"))), 1_200);
         return undefined;
       },
-      { eventSilenceMs: 80 },
+      { eventSilenceMs: 1_000 },
     );
     const events = client.events("call_1");
     expect((await events.next()).value?.seq).toBe(1);
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await new Promise((resolve) => setTimeout(resolve, 2_400));
     expect((await events.next()).value?.seq).toBe(2);
     expect((await events.next()).done).toBe(true);
     expect(broker.requests).toHaveLength(1);

@@ -1,11 +1,12 @@
 /** Error objects of the HTTP interface. */
 
+import { ERROR_CODES, isErrorCode } from "@toolrunner/proto";
 import { type ErrorDetail, ToolRunnerError } from "./errors.js";
 
 /** The refusal in an answer that is not 2xx. */
 export function refusalFrom(response: Response, text: string): ToolRunnerError {
   const { status } = response;
-  const error = errorIn(text);
+  const error = errorInText(text);
   const retryAfterSeconds = secondsIn(response.headers.get("retry-after"));
   if (error === undefined) {
     // A proxy between us and the broker speaks for itself.
@@ -29,13 +30,30 @@ export function refusalFrom(response: Response, text: string): ToolRunnerError {
 
 type ErrorObject = Readonly<Record<string, unknown>> & { readonly type: string; readonly code: string; readonly message: string };
 
-function errorIn(text: string): ErrorObject | undefined {
-  let answer: unknown;
+/** The refusal that an item of a list is; undefined: it is none. The time to wait is a field of it, since it has no headers. */
+export function refusalInList(item: unknown): ToolRunnerError | undefined {
+  const error = errorIn(item);
+  if (error === undefined) return undefined;
+  const { type, code, message, details, request_id, retry_after_seconds, ...extra } = error;
+  return new ToolRunnerError(code, message, {
+    type,
+    status: isErrorCode(code) ? (ERROR_CODES[code].http ?? undefined) : undefined,
+    details: Array.isArray(details) ? details.filter(isDetail) : [],
+    requestId: typeof request_id === "string" ? request_id : undefined,
+    retryAfterSeconds: typeof retry_after_seconds === "number" ? retry_after_seconds : undefined,
+    extra,
+  });
+}
+
+function errorInText(text: string): ErrorObject | undefined {
   try {
-    answer = JSON.parse(text);
+    return errorIn(JSON.parse(text));
   } catch {
     return undefined;
   }
+}
+
+function errorIn(answer: unknown): ErrorObject | undefined {
   if (!isObject(answer) || !isObject(answer.error)) return undefined;
   const { type, code, message } = answer.error;
   if (typeof type !== "string" || typeof code !== "string" || typeof message !== "string") return undefined;

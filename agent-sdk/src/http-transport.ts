@@ -2,9 +2,10 @@
 
 import { abortedError, reasonOf, ToolRunnerError } from "./errors.js";
 import { readEvents } from "./http-events.js";
-import { refusalFrom } from "./http-refusal.js";
+import { refusalFrom, refusalInList } from "./http-refusal.js";
 import { bodyText } from "./json-text.js";
 import type { AgentConnection, AgentTransport, OperationAnswers, OperationName, OperationRequest, SendOptions } from "./transport.js";
+import type { Call } from "./types.js";
 
 /** Options of {@link connectHttp}. */
 export interface HttpTransportOptions {
@@ -18,6 +19,7 @@ const EVENT_SILENCE_MS = 45_000;
 
 const ADDRESSES: Readonly<Record<OperationName, `${"GET" | "POST" | "PUT" | "DELETE"} ${string}`>> = {
   createCall: "POST /v1/calls",
+  createBatch: "POST /v1/calls:batch",
   getCall: "GET /v1/calls/{id}",
   listCalls: "GET /v1/calls",
   listCallEvents: "GET /v1/calls/{id}/events",
@@ -97,7 +99,8 @@ function httpConnection(base: string, key: string, doFetch: typeof fetch, eventS
         });
         const text = await response.text();
         if (!response.ok) throw refusalFrom(response, text);
-        return answerIn(text) as OperationAnswers[Name];
+        const answer = answerIn(text);
+        return (operation === "createBatch" ? batchIn(answer) : answer) as OperationAnswers[Name];
       } catch (error) {
         throw limit.explain(error, base);
       } finally {
@@ -142,7 +145,13 @@ function segment(id: string): string {
   }
 }
 
-function answerIn(text: string): unknown {
+function batchIn(answer: object): OperationAnswers["createBatch"] {
+  const data: unknown = "data" in answer ? answer.data : undefined;
+  if (!Array.isArray(data)) throw new ToolRunnerError("answer_invalid", "The answer to a batch has no list: is it a ToolRunner broker?");
+  return { data: data.map((item: Call | object) => refusalInList(item) ?? (item as Call)) };
+}
+
+function answerIn(text: string): object {
   let answer: unknown;
   try {
     answer = JSON.parse(text);

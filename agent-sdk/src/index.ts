@@ -2,6 +2,7 @@ export { createAgentClient } from "./client.js";
 export type {
   AgentClient,
   AgentClientOptions,
+  BatchRequest,
   BindingsClient,
   CallListOptions,
   CallRequest,
@@ -10,11 +11,20 @@ export type {
   PageOptions,
   RequestOptions,
   ToolsetsClient,
+  TraceOptions,
   WaitOptions,
 } from "./client-types.js";
 export { type ErrorDetail, type LocalErrorCode, ToolRunnerError } from "./errors.js";
 export { connectHttp, type HttpTransportOptions } from "./http-transport.js";
-export type { AgentConnection, AgentTransport, OperationAnswers, OperationName, OperationRequest, SendOptions } from "./transport.js";
+export type {
+  AgentConnection,
+  AgentTransport,
+  BatchAnswers,
+  OperationAnswers,
+  OperationName,
+  OperationRequest,
+  SendOptions,
+} from "./transport.js";
 export {
   answersTurn,
   type Binding,

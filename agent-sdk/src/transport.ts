@@ -1,10 +1,17 @@
 /** The port between the client and the ways to reach a broker. Rejections are `ToolRunnerError`s only. */
 
+import type { ToolRunnerError } from "./errors.js";
 import type { Binding, Call, CallEvent, CreatedKey, Key, Page, ResultPage, Runner, Toolset } from "./types.js";
+
+/** What a batch is answered: for each call of its list, in order, the call or the refusal. */
+export interface BatchAnswers {
+  readonly data: readonly (Call | ToolRunnerError)[];
+}
 
 /** What each operation answers. Names are those of `/openapi.json`. */
 export interface OperationAnswers {
   createCall: Call;
+  createBatch: BatchAnswers;
   getCall: Call;
   listCalls: Page<Call>;
   listCallEvents: Page<CallEvent>;

@@ -111,6 +111,8 @@ export interface Tool {
   readonly behaviour: "read_only" | "write";
   readonly confirmation: "never" | "always";
   readonly result_semantics: "completion" | "submission";
+  /** How long a submitted call waits for its final receipt; absent: 7 days. */
+  readonly submission_timeout_seconds?: number;
   readonly max_result_context_bytes: number;
   /** Of the handler. */
   readonly version: string;

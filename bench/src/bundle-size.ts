@@ -9,7 +9,7 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import { build } from "vite";
 
 /** Largest sizes, in bytes. */
-export const BUNDLE_LIMITS = { raw: 160_000, gzip: 42_000, brotli: 36_500 } as const;
+export const BUNDLE_LIMITS = { raw: 215_000, gzip: 56_500, brotli: 49_000 } as const;
 
 /** A bundle. */
 export interface Bundle {

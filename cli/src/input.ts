@@ -55,6 +55,25 @@ export function seconds(to: number): (text: string) => number {
   };
 }
 
+/** Milliseconds of a day. */
+export const DAY_MS = 86_400_000;
+/** Ten years, in days: longer is for ever. */
+const RETENTION_DAYS_MAX = 3_650;
+/** A second is the shortest that a broker takes. */
+const RETENTION_MS_MIN = 1_000;
+
+/** A parser for commander: how many days settled calls are kept, or `never` removed. */
+export function retentionDays(text: string): number | "never" {
+  if (text === "never") return text;
+  const days = Number(text);
+  if (!/^\d+(\.\d+)?$/.test(text) || days * DAY_MS < RETENTION_MS_MIN || days > RETENTION_DAYS_MAX) {
+    throw new InvalidArgumentError(
+      `It is a number of days, from a second (0.0000116) to ${RETENTION_DAYS_MAX}, or never, which keeps all calls. There is no 0: calls could not be read.`,
+    );
+  }
+  return days;
+}
+
 /** A parser for commander: an option that can be repeated. */
 export function repeated(text: string, earlier: readonly string[] | undefined): readonly string[] {
   return [...(earlier ?? []), text];

@@ -12,6 +12,7 @@ import { callsCommand, cancelCommand, confirmCommand, reconcileCommand } from ".
 import { bindingsCommand, toolsCommand, toolsetsCommand } from "./commands/catalog-commands.js";
 import type { CommandContext } from "./commands/command.js";
 import { runCommand } from "./commands/run-command.js";
+import { settleCommand, updateCommand } from "./commands/submission-commands.js";
 import { CliError, EXIT, type ExitCode, errorObject, messageOf } from "./errors.js";
 import type { CliIo } from "./io.js";
 
@@ -65,6 +66,8 @@ const COMMANDS = [
   confirmCommand,
   cancelCommand,
   reconcileCommand,
+  updateCommand,
+  settleCommand,
 ] as const;
 
 /** Commander ends the process and prints by itself unless each command is told otherwise. */

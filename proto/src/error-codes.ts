@@ -10,6 +10,8 @@ export type ErrorType =
   | "authentication_error"
   | "permission_error"
   | "not_found_error"
+  /** Was there, and is not any more. */
+  | "expired_error"
   | "conflict_error"
   | "too_large_error"
   | "rate_limit_error"
@@ -124,6 +126,13 @@ export const ERROR_CODES = {
     "Start the broker with --allow-origin.",
   ),
   not_found: row("not_found_error", 404, false, "There is nothing here with this id, or it is not yours.", "Check the id."),
+  call_expired: row(
+    "expired_error",
+    410,
+    false,
+    "The call settled so long ago that it is being removed with its result.",
+    "Nothing is left to read. The same idempotency key now makes a new call.",
+  ),
   route_unknown: row("not_found_error", 404, false, "There is no such address or method.", "See /openapi.json."),
   toolset_unknown: row("not_found_error", 404, false, "There is no such toolset, or it is not yours.", "Check the toolset's id."),
   toolset_version_unknown: row("not_found_error", 404, false, "The toolset has no such version.", "List its versions."),
@@ -152,6 +161,49 @@ export const ERROR_CODES = {
   ),
   not_reconcilable: row("conflict_error", 409, false, "The call does not wait for reconciliation.", "Read the call's state."),
   not_awaiting_confirmation: row("conflict_error", 409, false, "The call does not wait for a confirmation.", "Read the call's state."),
+  not_submitted: row(
+    "conflict_error",
+    409,
+    false,
+    "The call is open and not submitted: the handle that its runner returned has not arrived.",
+    "Repeat it in a moment, or name the fence of the grant that the work was begun for.",
+  ),
+  call_settled: row("conflict_error", 409, false, "The call is settled: it takes no more updates.", "Read the call's state."),
+  receipt_conflict: row(
+    "conflict_error",
+    409,
+    false,
+    "The call is settled with another outcome. What came now is kept as evidence.",
+    "Read the call's state.",
+  ),
+  fence_stale: row(
+    "conflict_error",
+    409,
+    false,
+    "The fence is not that of the call's newest grant: the call was granted again since.",
+    "Give the work up; the newer grant decides.",
+  ),
+  updates_exhausted: row(
+    "conflict_error",
+    409,
+    false,
+    "The call has as many updates as it may have.",
+    "Send no more; the final receipt is taken all the same.",
+  ),
+  update_too_large: row(
+    "too_large_error",
+    413,
+    false,
+    "The text and data of the update are over the limit.",
+    "Send less; the message names bytes and limit.",
+  ),
+  result_over_limit: row(
+    "too_large_error",
+    413,
+    false,
+    "The result is over the limit.",
+    "Send a reference to it; the message names bytes and limit.",
+  ),
   body_too_large: row("too_large_error", 413, false, "The body is over the limit.", "Send less; the message names bytes and limit."),
   arguments_too_large: row(
     "too_large_error",
@@ -233,6 +285,13 @@ export const ERROR_CODES = {
   call_cancelled: row("call_error", null, false, "The call was cancelled.", "Nothing; it was asked for."),
   confirmation_denied: row("call_error", null, false, "A person refused the call.", "Do not try it again unasked."),
   confirmation_expired: row("call_error", null, false, "Nobody confirmed the call in time.", "Ask the person, then call again."),
+  no_longer_authorized: row(
+    "call_error",
+    null,
+    false,
+    "The key that made the call was revoked before a runner took it.",
+    "Do not try it again unasked.",
+  ),
   forbidden: row("call_error", null, false, "The product that runs the tool does not allow this call.", "Do not try it again unasked."),
 
   // runner sessions
@@ -286,6 +345,8 @@ export const GRPC_STATUS_OF_ERROR_TYPE = {
   authentication_error: "UNAUTHENTICATED",
   permission_error: "PERMISSION_DENIED",
   not_found_error: "NOT_FOUND",
+  // gRPC does not tell the two apart
+  expired_error: "NOT_FOUND",
   // ABORTED would ask generic clients to repeat
   conflict_error: "FAILED_PRECONDITION",
   // RESOURCE_EXHAUSTED stays apart for what passes by waiting

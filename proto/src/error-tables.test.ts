@@ -9,6 +9,7 @@ const HTTP_OF_TYPE: Readonly<Record<ErrorType, number | null>> = {
   authentication_error: 401,
   permission_error: 403,
   not_found_error: 404,
+  expired_error: 410,
   conflict_error: 409,
   too_large_error: 413,
   rate_limit_error: 429,
@@ -22,11 +23,11 @@ describe("error table", () => {
   it("has every status of the interface and no other, one for each type", () => {
     for (const [code, row] of errors) expect({ code, http: row.http }).toEqual({ code, http: HTTP_OF_TYPE[row.type] });
     expect([...new Set(errors.map(([, row]) => row.http))].filter((http) => http !== null).sort()).toEqual([
-      400, 401, 403, 404, 409, 413, 429, 500, 503,
+      400, 401, 403, 404, 409, 410, 413, 429, 500, 503,
     ]);
   });
 
-  it("has a gRPC status for every refusal, and one of its own for each HTTP status", () => {
+  it("has a gRPC status for every refusal, and one of its own for each HTTP status but for what is gone", () => {
     const pairs = new Map<number, Set<number | null>>();
     for (const [code, row] of errors) {
       const grpc = grpcStatusOfError(code);
@@ -38,6 +39,7 @@ describe("error table", () => {
       401: [GRPC_STATUS.UNAUTHENTICATED],
       403: [GRPC_STATUS.PERMISSION_DENIED],
       404: [GRPC_STATUS.NOT_FOUND],
+      410: [GRPC_STATUS.NOT_FOUND],
       409: [GRPC_STATUS.FAILED_PRECONDITION],
       413: [GRPC_STATUS.OUT_OF_RANGE],
       429: [GRPC_STATUS.RESOURCE_EXHAUSTED],

@@ -2,16 +2,21 @@
 
 export {
   ApiError,
+  BatchAnswer,
   Call,
   CallError,
   CallEvent,
   CallReceipt,
   CancelCallRequest,
   ConfirmCallRequest,
+  CreateBatchRequest,
+  CreateBatchResponse,
   CreateCallRequest,
   CreateCallsRequest,
   CreateCallsResponse,
   ErrorDetail,
+  FinalError,
+  FinalReceipt,
   GetCallRequest,
   ListCallEventsRequest,
   ListCallEventsResponse,
@@ -21,6 +26,8 @@ export {
   ReadResultRequest,
   ReadResultResponse,
   ReconcileCallRequest,
+  SettleCallRequest,
+  UpdateCallRequest,
   WatchCallRequest,
 } from "./gen/toolrunner/v1/calls.js";
 export {
@@ -45,6 +52,7 @@ export {
 export type { DeepPartial, MessageFns } from "./gen/toolrunner/v1/session.js";
 export {
   BrokerFrame,
+  CallUpdate,
   Cancel,
   CancelAnswer,
   CancelLevel,
@@ -84,6 +92,8 @@ export {
   Succeeded,
   ToolDefinition,
   ToolDefinitions,
+  UpdateAnswer,
+  UpdateDisposition,
   Visibility,
   Welcome,
 } from "./gen/toolrunner/v1/session.js";

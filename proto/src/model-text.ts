@@ -57,6 +57,10 @@ const TEXTS: Readonly<Record<string, ModelText>> = {
     happened: "Nobody confirmed the call in time, and it was not carried out.",
     next: "Ask the user whether they want it before you call again.",
   },
+  no_longer_authorized: {
+    happened: "The call was not carried out: whoever it was made for may not make it any more.",
+    next: "Do not try it again unasked; tell the user.",
+  },
   forbidden: {
     happened: "The application that runs the tool does not allow this call.",
     next: "Do not try it again unless the user changes what is allowed.",

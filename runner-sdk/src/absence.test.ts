@@ -175,6 +175,26 @@ describe("a page that is put away (R4, R5)", () => {
     expect(await next.next("receipt")).toMatchObject({ grantId: first.grantId });
   });
 
+  it("flushes what is still being written when it is left, since nobody is there when it is, and delivers it again afterwards (I7)", async () => {
+    const written = deferred();
+    const { page, broker, session, flushed, counts, holdBack } = await servePage([work(() => 5)]);
+    holdBack("finished", written.promise);
+    const grant = session.grant({ tool: "work" });
+    await session.next("started");
+    await session.settleFrames();
+    page.become({ visibility: "visible", focused: true });
+    page.become({ visibility: "hidden", focused: false });
+    expect([flushed.length, session.all("receipt").length]).toEqual([0, 0]);
+    page.leave();
+    expect(flushed).toMatchObject([{ receipts: [{ grant_id: grant.grantId, succeeded: { result_json: "5" } }] }]);
+    expect(counts.closed).toBe(0);
+    written.resolve();
+    page.comeBack();
+    const next = await broker.nextSession();
+    await next.welcome();
+    expect((await next.next("receipt")).digest).toBe(flushed[0]?.receipts[0]?.digest);
+  });
+
   it("flushes when it is hidden, too, and goes on serving", async () => {
     const { page, session, flushed } = await servePage([work(() => 1)]);
     session.grant({ tool: "work" });

@@ -7,8 +7,9 @@
  */
 
 import { Absence } from "./core/absence.js";
+import { Adoption } from "./core/adoption.js";
 import { pause } from "./core/clock.js";
-import type { Settlement } from "./core/context.js";
+import type { ProgressUpdate, Settlement } from "./core/context.js";
 import { CredentialKeeper, type CredentialUse } from "./core/credential-keeper.js";
 import { messageOf, RunnerRefusedError, RunnerStoppedError } from "./core/errors.js";
 import { GrantDesk } from "./core/grant-desk.js";
@@ -35,6 +36,11 @@ export interface Runner {
   drain(options?: { readonly deadlineMs?: number }): Promise<void>;
   /** Aborts what runs (`draining`), gives it the grace to end and be journaled, closes. Idempotent. */
   stop(): Promise<void>;
+  /**
+   * Tells agents how far the work of a submitted call is. Resolves when the broker has stored it; it is sent again in later sessions
+   * until then, and lost when the process ends before. @throws SubmissionError, RunnerStoppedError
+   */
+  update(callId: string, update: ProgressUpdate): Promise<void>;
   /** Sends the final outcome of a submitted call. Resolves when it is durable. @throws SubmissionError */
   settle(callId: string, settlement: Settlement): Promise<void>;
   /**
@@ -71,6 +77,7 @@ class ServingRunner implements Runner {
   #runnerId: string;
   #heldId: HeldRunnerId | null = null;
   #absence: Absence | null = null;
+  #adoption: Adoption | null = null;
   #gate: JournalGate | null = null;
   #desk: GrantDesk | null = null;
   #session: Session | null = null;
@@ -133,9 +140,20 @@ class ServingRunner implements Runner {
       sha256: this.options.sha256,
       authorize: this.options.authorize,
       concurrency: this.options.concurrency,
+      random,
       onProgressed: () => this.#reviewIdle(),
+      onSubmissionEnded: this.options.onSubmissionEnded,
     });
+    const adoption = new Adoption({
+      ...this.options,
+      handlers: this.table,
+      sdkVersion: SDK_VERSION,
+      owner: () => this.#owner(),
+      credential: () => this.#credentials.current(),
+    });
+    this.#adoption = adoption;
     const absence = new Absence({
+      adoption,
       transport: this.options.transport,
       gate,
       desk: this.#desk,
@@ -248,6 +266,7 @@ class ServingRunner implements Runner {
     await this.#grace(desk);
     desk.close();
     this.#absence?.stop();
+    await this.#adoption?.stop();
     this.#heldId?.release();
     try {
       await gate.close();
@@ -276,6 +295,7 @@ class ServingRunner implements Runner {
   #welcomed(): void {
     if (this.#drainDeadlineMs !== null) this.#session?.announceDrain("the runner drains", this.#drainDeadlineMs);
     this.#show(this.#readyState());
+    this.#adoption?.start();
     this.#reviewIdle();
   }
 
@@ -335,6 +355,11 @@ class ServingRunner implements Runner {
     await this.closed;
   }
 
+  async update(callId: string, update: ProgressUpdate): Promise<void> {
+    if (this.#desk === null) throw new RunnerStoppedError("the runner has not been started");
+    await this.#desk.updates.update(callId, update);
+  }
+
   refreshCredential(token?: string): Promise<CredentialUse> {
     return this.#credentials.refresh(token);
   }
@@ -344,7 +369,7 @@ class ServingRunner implements Runner {
     if (this.#gate === null || this.#desk === null)
       throw new RunnerStoppedError("the runner has not been started: its journal is not open");
     await settleSubmission(
-      { journal: this.#gate, delivery: this.#desk.delivery, clock, sha256, settling: this.#settling },
+      { journal: this.#gate, delivery: this.#desk.delivery, submissions: this.#desk.submissions, clock, sha256, settling: this.#settling },
       callId,
       settlement,
     );

@@ -28,6 +28,8 @@ export interface ToolOptions<S extends ToolSchema = ToolSchema> {
   readonly timeoutSeconds?: number;
   /** "completion" (default): the result settles the call. "submission": a handle ends the turn, the outcome follows. */
   readonly resultSemantics?: "completion" | "submission";
+  /** How long a submitted call waits for its final outcome, 5–2,592,000 s; 604,800 (7 days) by default. Only with "submission". */
+  readonly submissionTimeoutSeconds?: number;
   /** Bytes of the result that the model sees, 1,024–32,768; 16,384 by default. */
   readonly maxResultContextBytes?: number;
   /** Whether a person has to confirm each call; "never" by default. */
@@ -62,6 +64,8 @@ export interface Tool {
   readonly cancellable: boolean;
   readonly timeoutSeconds: number;
   readonly resultSemantics: "completion" | "submission";
+  /** Undefined: the broker's default. */
+  readonly submissionTimeoutSeconds: number | undefined;
   readonly maxResultContextBytes: number;
   readonly confirmation: "never" | "always";
   readonly scopes: readonly string[];
@@ -87,6 +91,7 @@ export function defineTool<const S extends ToolSchema = { readonly type: "object
     cancellable: options.cancellable ?? false,
     timeoutSeconds: options.timeoutSeconds ?? 300,
     resultSemantics: options.resultSemantics ?? "completion",
+    submissionTimeoutSeconds: options.submissionTimeoutSeconds,
     maxResultContextBytes: options.maxResultContextBytes ?? 16_384,
     confirmation: options.confirmation ?? "never",
     scopes: options.scopes ?? [],

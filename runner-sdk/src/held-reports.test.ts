@@ -302,6 +302,7 @@ describe("definitions", () => {
           maxResultContextBytes: 16_384,
           confirmation: "never",
           scopes: ["a"],
+          submissionTimeoutSeconds: 0,
         },
       ],
     });

@@ -19,6 +19,7 @@ export function createPlace(id: string | null = null) {
     facts: () => facts,
     watch: among(watchers),
     holdRunnerId: async () => held,
+    borrowRunnerId: async (wanted) => (wanted.startsWith("tab_") ? { current: wanted, release: () => void released.push(wanted) } : null),
     async present(signal) {
       while (back !== null) {
         const waited = back;

@@ -13,9 +13,9 @@ import type * as proto from "@toolrunner/proto";
 import { CallsDefinition, CatalogDefinition, createGrpcClient, DiagnosticsDefinition, parseGrpcUrl } from "@toolrunner/proto/services";
 import { abortedError, reasonOf, ToolRunnerError } from "../errors.js";
 import type { AgentConnection, AgentTransport, OperationAnswers, OperationName, OperationRequest, SendOptions } from "../transport.js";
-import type { CallEvent } from "../types.js";
+import type { Call, CallEvent } from "../types.js";
 import { createCallStream } from "./create-stream.js";
-import { refusalFrom } from "./grpc-refusal.js";
+import { refusalFrom, refusalIn } from "./grpc-refusal.js";
 import { bindingView, callView, createCallMessage, eventView, fieldsOf, runnerView, toolsetView } from "./grpc-views.js";
 
 /** Options of {@link connectGrpc}. */
@@ -116,9 +116,20 @@ function grpcConnection({ address, credentials }: Target, key: string): AgentCon
 
   const handlers: Handlers = {
     createCall: async (request, options) => callView(await creations.create(createCallMessage(request), options)),
+    async createBatch(request, options) {
+      const { number, list } = fieldsOf(request);
+      const message = {
+        calls: list("calls").map((body) =>
+          createCallMessage({ body: body as Readonly<Record<string, unknown>>, traceparent: request.traceparent }),
+        ),
+        waitSeconds: number("wait_seconds"),
+      };
+      const { data } = await ask<proto.CreateBatchResponse>(options, (how, done) => calls.createBatch(message, metadata, how, done));
+      return { data: data.map(batchAnswer) };
+    },
     async getCall(request, options) {
-      const { needed, number } = fieldsOf(request);
-      const message = { id: needed("id"), waitSeconds: number("wait_seconds") };
+      const { needed, number, text } = fieldsOf(request);
+      const message = { id: needed("id"), waitSeconds: number("wait_seconds"), waitFor: text("wait_for") };
       return callView(await ask<proto.Call>(options, (how, done) => calls.getCall(message, metadata, how, done)));
     },
     async listCalls(request, options) {
@@ -232,6 +243,11 @@ function grpcConnection({ address, credentials }: Target, key: string): AgentCon
       for (const client of [calls, catalog, diagnostics]) client.close();
     },
   };
+}
+
+function batchAnswer({ answer }: proto.BatchAnswer): Call | ToolRunnerError {
+  if (answer === undefined) throw new ToolRunnerError("answer_invalid", "An answer of the batch is neither a call nor a refusal.");
+  return answer.$case === "call" ? callView(answer.value) : refusalIn(answer.value);
 }
 
 /** Reads one stream to its end; leaving the iteration cancels it. */

@@ -171,6 +171,14 @@ describe("access", () => {
       expect(new Set(views.map(({ revoked_at }) => revoked_at)).size).toBe(1);
     });
 
+    it("is known by the key's id, also where the key was never used; a key that a broker was started with goes on (G7)", async () => {
+      const { id } = await access.keys.createAgentKey("default", { scopes: ["calls:write"] });
+      expect([await access.isValid(id), await open().isValid(id), await access.isValid("dev_agent")]).toEqual([true, true, true]);
+      await access.keys.revokeAgentKey("default", id);
+      expect([await access.isValid(id), await open().isValid(id), await access.isValid("dev_agent")]).toEqual([false, false, true]);
+      expect(await open().isValid(`key_${"z".repeat(26)}`)).toBe(false);
+    });
+
     it("a record that vanishes or cannot be read opens nothing, and counts as revoked", async () => {
       const told: string[] = [];
       const store = shared.open();

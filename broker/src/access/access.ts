@@ -22,7 +22,15 @@ import {
 import type { CatalogStore } from "../domain/ports/catalog-store.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
-import { CREDENTIAL_CHARACTERS_MAX, hashCredential, type KeyKind, makeCredential, parseCredential, sameHash } from "./credentials.js";
+import {
+  CREDENTIAL_CHARACTERS_MAX,
+  hashCredential,
+  isKeyId,
+  type KeyKind,
+  makeCredential,
+  parseCredential,
+  sameHash,
+} from "./credentials.js";
 import { createKeyRecords, type KeyRecord } from "./key-records.js";
 
 /** A key that the broker was started with. */
@@ -61,6 +69,8 @@ export interface RevokedKey {
 export interface Access {
   readonly authenticator: Authenticator;
   readonly keys: KeyOperations;
+  /** Whether a key still works, by its id. Rejects with `ledger_away` or `rate_limited` when that cannot be found out now. */
+  isValid(keyId: string): boolean | Promise<boolean>;
   /** Called when a key is revoked here or at another broker: sessions that it opened must be closed. */
   onRevoked(listener: (key: RevokedKey) => void): { unsubscribe(): void };
   /** Stops following the store, which stays open. */
@@ -176,6 +186,13 @@ export function createAccess(options: AccessOptions): Access {
       listRunnerKeys: (application, binding) => list(isRunnerKey(application, binding)),
       getRunnerKey: (application, binding, id) => get(id, isRunnerKey(application, binding)),
       revokeRunnerKey: (application, binding, id) => revoke(id, isRunnerKey(application, binding)),
+    },
+    isValid(keyId) {
+      const known = records.peek(keyId);
+      if (known !== undefined) return known.revoked_at === null;
+      // A key that this broker was started with, or was started with when it took the call over.
+      if (!isKeyId(keyId) || staticKeys.some(({ principal }) => principal.keyId === keyId)) return true;
+      return records.find(keyId).then((record) => record?.revoked_at === null);
     },
     onRevoked: (listener) =>
       records.onRevoked((record) => listener({ keyId: record.id, kind: record.kind, application: record.application })),

@@ -50,6 +50,18 @@ describe("a broker that cannot start", () => {
   });
 });
 
+describe("how long a broker keeps settled calls (X12)", () => {
+  it("is 1,000 ms to ten years, or for ever; anything else is refused with the limits", async () => {
+    for (const retentionMs of [0, 999, -1, Number.NaN, Number.POSITIVE_INFINITY, 315_360_000_001]) {
+      const refused = expect(createBroker(options({ retentionMs }))).rejects;
+      await refused.toMatchObject({ code: "option_invalid", message: expect.stringMatching(/1000 to 315360000000 ms, or "never"/) });
+    }
+    for (const retentionMs of [1_000, 315_360_000_000, "never", undefined] as const) {
+      await (await createBroker(options({ retentionMs }))).stop({ drainMs: 0 });
+    }
+  });
+});
+
 describe("a broker that stops", () => {
   it("is over two seconds after its drain, whatever its clients are in the middle of", async () => {
     const broker = await createBroker(options());

@@ -6,6 +6,7 @@ import { createCatalog } from "../catalog/catalog.js";
 import { createMetrics } from "../diagnostics/metrics.js";
 import type { CallRequest } from "../domain/call/call-state.js";
 import type { FaultDetail } from "../domain/fault.js";
+import { RETENTION_MS_DEFAULT, RETENTION_MS_MAX, RETENTION_MS_MIN } from "../domain/limits.js";
 import { createGrpcGateway } from "../gateway/grpc/grpc-gateway.js";
 import { createRunnerGateway } from "../gateway/grpc/runner-gateway.js";
 import { createHttpGateway } from "../gateway/http/http-gateway.js";
@@ -50,6 +51,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
   const clock = systemClock;
   const ids = createSystemIds();
   const brokerId = ids.next("broker");
+  const retentionMs = checkedRetention(options.retentionMs ?? RETENTION_MS_DEFAULT);
   const figures = { ...DEFAULT_FIGURES, ...options.figures };
   /** What has begun, in the order in which it ends: the parts that stand on others first. */
   const open: OpenPart[] = [];
@@ -105,8 +107,10 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       figures,
       catalog,
       authenticator: access.authenticator,
+      mayRun: ({ keyId }) => access.isValid(keyId),
       development: options.mode === "dev",
       index,
+      retentionMs,
       modelText,
       resultFaults,
       meter,
@@ -136,7 +140,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
         return found.filter((problem) => problem !== undefined);
       },
     };
-    const operations = { calls: wire.calls, runners: wire.runners, catalog, keys: access.keys };
+    const operations = { calls: wire.calls, submissions: wire.submissions, runners: wire.runners, catalog, keys: access.keys };
     const dev = { loopbackOnly: options.mode === "dev", allowOrigins: options.allowOrigins ?? [] };
     const http = createHttpGateway({
       operations,
@@ -232,6 +236,16 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
     await closeInOrder(open, CLOSE_MS, log);
     throw error;
   }
+}
+
+function checkedRetention(retentionMs: number | "never"): number | "never" {
+  if (retentionMs === "never" || (retentionMs >= RETENTION_MS_MIN && retentionMs <= RETENTION_MS_MAX)) {
+    return retentionMs;
+  }
+  throw new StartError(
+    "option_invalid",
+    `settled calls cannot be kept for ${retentionMs} ms: choose ${RETENTION_MS_MIN} to ${RETENTION_MS_MAX} ms, or "never" to remove none.`,
+  );
 }
 
 async function listening(attempt: Promise<{ readonly port: number }>, what: string, address: Address): Promise<number> {

@@ -15,7 +15,8 @@ describe("listing", () => {
     const index = await scene.start();
     for (let number = 0; number < 30; number += 1) {
       const version = await scene.accept(`call_${number}`);
-      expect((await index.list("default", {}, { limit: 1 }, { atLeast: version })).data).toEqual([{ callId: `call_${number}` }]);
+      const { data } = await index.list("default", {}, { limit: 1 }, { atLeast: version });
+      expect(data).toEqual([{ callId: `call_${number}`, opened: version }]);
       expect(index.caughtUp(version)).toBe(true);
       expect(index.caughtUp(version + 1)).toBe(false);
     }
@@ -84,7 +85,7 @@ describe("listing", () => {
     for (const [application, filter, page] of attempts) {
       expect(await refusalOf(index.list(application, filter, { page })), page).toBe("page_invalid");
     }
-    expect((await index.list("default", { subject: "user_1" }, { limit: 1, page: token })).data).toEqual([{ callId: "call_b" }]);
+    expect((await index.list("default", { subject: "user_1" }, { limit: 1, page: token })).data).toEqual([{ callId: "call_b", opened: 2 }]);
   });
 
   it("takes a limit from 1 to 100 and refuses what is beside it", async () => {

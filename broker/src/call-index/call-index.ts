@@ -50,6 +50,8 @@ export interface CallIndexOptions {
 /** One listed call. */
 export interface CallSummary {
   readonly callId: string;
+  /** The version of its acceptance. */
+  readonly opened: Version;
 }
 
 export interface CallIndex {
@@ -67,6 +69,8 @@ export interface CallIndex {
     page: PageRequest,
     options?: { readonly atLeast?: Version | undefined },
   ): Promise<Page<CallSummary>>;
+  /** Retention removed these calls: their rows go with the next write. Rows of other calls, also of new ones with the same id, stay. */
+  dropped(calls: readonly CallSummary[]): void;
   /** Is the ledger up to `version` in the index? */
   caughtUp(version: Version): boolean;
   /** The ledger up to here is read; 0 before the first entry. */
@@ -142,10 +146,26 @@ class FollowingCallIndex implements CallIndex {
     try {
       this.#write();
       const { calls, next } = this.#rows.find({ application, filter: values, before, limit, lookAtMax: LOOK_AT_MAX });
-      return { data: calls.map(({ callId }) => ({ callId })), next_page: next === null ? null : encodePageToken(next, fingerprint) };
+      return {
+        data: calls.map(({ callId, opened }) => ({ callId, opened })),
+        next_page: next === null ? null : encodePageToken(next, fingerprint),
+      };
     } catch (error) {
       this.#interrupt(error);
       throw away(error);
+    }
+  }
+
+  dropped(calls: readonly CallSummary[]): void {
+    if (this.#rows === undefined || !this.#recognised || this.#stopping.signal.aborted) {
+      return;
+    }
+    try {
+      this.#write();
+      this.#rows.remove(calls);
+      this.#tracker.forget(calls);
+    } catch (error) {
+      this.#interrupt(error);
     }
   }
 

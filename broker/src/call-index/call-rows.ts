@@ -112,6 +112,8 @@ export class CallRows {
   readonly #update: Database.Statement;
   readonly #putSpan: Database.Statement;
   readonly #putPlace: Database.Statement;
+  readonly #remove: Database.Statement<[Version, string], RemovedRow>;
+  readonly #removeSpan: Database.Statement;
   readonly #openRow: Database.Statement<[string], OpenRow>;
   readonly #write: (changes: Iterable<RowChange>, place: LedgerPlace) => void;
   /** Stretches and values that `spans` has, and of each name the one that was put last. */
@@ -126,6 +128,10 @@ export class CallRows {
     );
     this.#update = database.prepare("UPDATE calls SET state = ?, last = ? WHERE opened = ?");
     this.#putSpan = database.prepare("INSERT OR IGNORE INTO spans (application, name, value, span) VALUES (?, ?, ?, ?)");
+    this.#remove = database.prepare(
+      `DELETE FROM calls WHERE opened = ? AND call_id = ? RETURNING opened, application, ${SPANNED.join(", ")}`,
+    );
+    this.#removeSpan = database.prepare("DELETE FROM spans WHERE application = ? AND name = ? AND value = ? AND span = ?");
     this.#putPlace = database.prepare("UPDATE place SET version = ?, anchor_call = ?, anchor_version = ?, anchor_entry = ?");
     this.#openRow = database.prepare(
       `SELECT opened, application, state, last FROM calls INDEXED BY open_calls WHERE call_id = ? AND ${OPEN}`,
@@ -181,6 +187,22 @@ export class CallRows {
     if (agent !== null) {
       this.#span(application, "agent", agent, span);
     }
+  }
+
+  /** Deletes the rows of these calls, and from `spans` what only they had. */
+  remove(calls: readonly { readonly callId: string; readonly opened: Version }[]): void {
+    this.#database.transaction(() => {
+      const gone = calls.map((call) => this.#remove.get(call.opened, call.callId)).filter((row) => row !== undefined);
+      for (const { application, name, value, span } of spansOf(gone)) {
+        const term = name === ANY ? "" : `AND ${name} = ?`;
+        const others = this.#select(`SELECT 1 FROM calls WHERE opened >= ? AND opened < ? AND application = ? ${term} LIMIT 1`);
+        const values = name === ANY ? [] : [value];
+        if (others.get(span * SPAN, (span + 1) * SPAN, application, ...values) === undefined) {
+          this.#removeSpan.run(application, name, value, span);
+        }
+      }
+    })();
+    this.#forgetSpans();
   }
 
   #span(application: string, name: SpannedColumn | typeof ANY, value: string, span: number): void {
@@ -314,6 +336,27 @@ export class CallRows {
   close(): void {
     this.#database.close();
   }
+}
+
+type RemovedRow = { readonly opened: Version; readonly application: string } & Readonly<Record<SpannedColumn, string | null>>;
+
+/** Each entry of `spans` that the rows had, once. */
+function spansOf(rows: readonly RemovedRow[]) {
+  const spans = new Map<
+    string,
+    { readonly application: string; readonly name: SpannedColumn | typeof ANY; readonly value: string; readonly span: number }
+  >();
+  for (const row of rows) {
+    const { application } = row;
+    const span = spanOf(row.opened);
+    for (const name of [ANY, ...SPANNED] as const) {
+      const value = name === ANY ? "" : row[name];
+      if (value !== null) {
+        spans.set(JSON.stringify([span, application, name, value]), { application, name, value, span });
+      }
+    }
+  }
+  return spans.values();
 }
 
 interface Found {

@@ -73,7 +73,28 @@ export class CallTracker {
   /** What `stored` does to the index; a promise only when the ledger has to be read, which may fail. Entries come in ledger order. */
   take(stored: TailedEntry): Tracked | Promise<Tracked> {
     const note = readNote(stored.note);
+    const known = this.#calls.get(stored.callId);
+    if (known !== undefined && stored.previous === 0 && hasSettled(known)) {
+      return this.#beginsAnew(stored).then((isNew) => {
+        if (isNew) {
+          this.#calls.delete(stored.callId);
+        }
+        return this.#step(stored, note);
+      });
+    }
+    return this.#step(stored, note);
+  }
+
+  #step(stored: TailedEntry, note: EntryNote | undefined): Tracked | Promise<Tracked> {
     return note === undefined ? this.#walk(stored) : this.#follow(stored, note);
+  }
+
+  /** An entry on top of nothing, under the id of a call that had settled: a new call, after retention removed that one? Else it is a fork. */
+  async #beginsAnew({ callId, version }: TailedEntry): Promise<boolean> {
+    for await (const first of this.#options.ledger.read(callId)) {
+      return first.version === version;
+    }
+    return true;
   }
 
   /** What was taken is written: the longest unmoved calls over the limit are forgotten. */
@@ -83,6 +104,15 @@ export class CallTracker {
         break;
       }
       this.#calls.delete(callId);
+    }
+  }
+
+  /** Retention removed these calls. */
+  forget(calls: readonly { readonly callId: string; readonly opened: Version }[]): void {
+    for (const { callId, opened } of calls) {
+      if (this.#calls.get(callId)?.opened === opened) {
+        this.#calls.delete(callId);
+      }
     }
   }
 
@@ -178,6 +208,10 @@ export class CallTracker {
     }
     return undefined;
   }
+}
+
+function hasSettled({ state }: FollowedCall): boolean {
+  return state !== undefined && SETTLED.has(state);
 }
 
 function changeOf(callId: string, call: FollowedCall, names: CallNames | undefined): Extract<Tracked, { readonly kind: "change" }> {

@@ -10,6 +10,9 @@ import {
   MODEL_RESULT_BYTES_MAX,
   MODEL_RESULT_BYTES_MIN,
   SCOPES_PER_TOOL_MAX,
+  SUBMISSION_TIMEOUT_SECONDS_DEFAULT,
+  SUBMISSION_TIMEOUT_SECONDS_MAX,
+  SUBMISSION_TIMEOUT_SECONDS_MIN,
   TIMEOUT_SECONDS_DEFAULT,
   TIMEOUT_SECONDS_MAX,
   TIMEOUT_SECONDS_MIN,
@@ -113,6 +116,7 @@ const FIELDS: ReadonlySet<string> = new Set([
   "behaviour",
   "confirmation",
   "result_semantics",
+  "submission_timeout_seconds",
   "max_result_context_bytes",
   "version",
   "timeout_seconds",
@@ -181,6 +185,7 @@ function checkTool(
     behaviour: oneOf("behaviour", ["read_only", "write"], "write"),
     confirmation: oneOf("confirmation", ["never", "always"], "never"),
     result_semantics: oneOf("result_semantics", ["completion", "submission"], "completion"),
+    ...checkSubmissionTimeout(),
     max_result_context_bytes: integer(
       "max_result_context_bytes",
       MODEL_RESULT_BYTES_MIN,
@@ -198,6 +203,21 @@ function checkTool(
     cancellable: field("cancellable", "a boolean", isBoolean, false),
     scopes: checkScopes(),
   };
+
+  /** Left out where it is not given: tools that were saved before there was such a field keep their content. */
+  function checkSubmissionTimeout(): { readonly submission_timeout_seconds?: number | undefined } {
+    const name = "submission_timeout_seconds";
+    if (!Object.hasOwn(source, name) || source[name] === undefined) return {};
+    if (source.result_semantics !== "submission") {
+      findings.faults.push({
+        path: child(path, name),
+        expected: "no such field, since result_semantics is not submission",
+        actual: renderActual(source[name]),
+      });
+      return {};
+    }
+    return { [name]: integer(name, SUBMISSION_TIMEOUT_SECONDS_MIN, SUBMISSION_TIMEOUT_SECONDS_MAX, SUBMISSION_TIMEOUT_SECONDS_DEFAULT) };
+  }
 
   function checkSchema(name: "input_schema" | "output_schema", role: "input" | "output"): Json | undefined {
     const at = child(path, name);

@@ -23,6 +23,8 @@ export function createCallMeter(registry: Registry, book: ToolBook, errorCodes: 
   const reconciliationsClosed = tallies(registry, METRICS.reconciliationsClosed);
   const cancels = tallies(registry, METRICS.cancels);
   const adopted = tally(registry, METRICS.adopted);
+  const removedCalls = tally(registry, METRICS.removedCalls);
+  const removedValues = tally(registry, METRICS.removedValues);
   const appends = distributions(registry, METRICS.appends);
   const ends = { stored: appends.of("stored"), conflict: appends.of("conflict"), unknown: appends.of("unknown") } satisfies Record<
     AppendEnd,
@@ -77,6 +79,7 @@ export function createCallMeter(registry: Registry, book: ToolBook, errorCodes: 
         if (before.kind === "running") addTo(tool.leasesLost, "runner_restarted");
         break;
       case "reconcile_unanswered":
+      case "updated":
       case "confirmed":
       case "denied":
       case "waiting":
@@ -99,6 +102,10 @@ export function createCallMeter(registry: Registry, book: ToolBook, errorCodes: 
     },
     callRead(what, durationMs) {
       readsOf[what].observe(durationMs / 1_000);
+    },
+    removed(calls, values) {
+      removedCalls.add(calls);
+      removedValues.add(values);
     },
     entryStored(before, entry, after, events, earlier) {
       const { application, toolset, tool: name } = after.record.request;

@@ -99,6 +99,16 @@ export const METRICS = {
     [],
     "Open calls that this broker took over from another one, or from its own last start.",
   ),
+  removedCalls: counter(
+    "toolrunner_calls_removed_total",
+    [],
+    "Settled calls that this broker removed after their retention. Stays behind accepted calls for long: retention cannot keep up.",
+  ),
+  removedValues: counter(
+    "toolrunner_values_removed_total",
+    [],
+    "Large results that were removed, with their calls or because no call named them.",
+  ),
   sessions: gauge("toolrunner_sessions", ["transport", "binding_kind"], "Runners connected to this broker."),
   slots: gauge(
     "toolrunner_runner_slots",

@@ -7,9 +7,9 @@
 export class Tally {
   total = 0;
 
-  /** Adds one. */
-  add(): void {
-    this.total += 1;
+  /** Adds one, or `count`. */
+  add(count = 1): void {
+    this.total += count;
   }
 }
 

@@ -24,7 +24,23 @@ export const TIMEOUT_SECONDS_DEFAULT = 300;
 export const WAIT_SECONDS_MAX = 60;
 export const ATTEMPTS_MAX = 10;
 export const ATTEMPTS_DEFAULT = 3;
-export const SUBMISSION_TIMEOUT_SECONDS = 604_800;
+/** How long a submitted call waits for its final receipt where its tool does not say. */
+export const SUBMISSION_TIMEOUT_SECONDS_DEFAULT = 604_800;
+export const SUBMISSION_TIMEOUT_SECONDS_MIN = 5;
+/** 30 days: runners keep what they submitted for as long. */
+export const SUBMISSION_TIMEOUT_SECONDS_MAX = 2_592_000;
+/** Updates of a submitted call that are stored; its final receipt is taken all the same. */
+export const UPDATES_PER_CALL_MAX = 1_000;
+export const BATCH_CALLS_MAX = 64;
+/** As many calls as a batch holds, each with arguments at their limit, and a KiB for the other fields of each. */
+export const BATCH_BODY_BYTES_MAX = BATCH_CALLS_MAX * (262_144 + 1_024);
+/** Creations of one batch that are under way at once. */
+export const BATCH_CREATIONS_AT_ONCE = 16;
+/** Settled calls are kept for this long, unless the broker is told otherwise. */
+export const RETENTION_MS_DEFAULT = 604_800_000;
+export const RETENTION_MS_MIN = 1_000;
+/** Ten years: longer is for ever. */
+export const RETENTION_MS_MAX = 315_360_000_000;
 export const PROGRESS_EVENTS_PER_ATTEMPT_MAX = 1_000;
 /** Grants of a call whose late receipts are still known for its own; older ones were declined long ago. */
 export const GRANTS_REMEMBERED = 64;

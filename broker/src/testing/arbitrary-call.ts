@@ -132,6 +132,11 @@ export const ENTRY_ARBITRARIES: Readonly<Record<CallEntryKind, fc.Arbitrary<Call
     retryAtMs: anyTimeOrNull,
     submissionExpiresAtMs: anyTimeOrNull,
   }),
+  updated: entryOf("updated", {
+    updateId: anyText,
+    digest: anyText,
+    data: record({ text: anyText, data: fc.constantFrom(1, "a", null, [1]) }),
+  }),
   lease_lost: entryOf("lease_lost", {
     grantId: anyText,
     cause: fc.constantFrom("lease", "runner_restarted"),
@@ -273,8 +278,12 @@ function entryFrom(pools: readonly EntryPool[], seed: EntrySeed, state: CallStat
     case "reconcile_unanswered":
       return { ...about, grantId: askOf(seed, state) };
     case "reconciled":
-      // A person's word, or a handler's: of the one that is asked, or of another.
-      return seed.gap % 2 === 0 ? about : { ...about, askId: askOf(seed, state) };
+      // A person's word, or a handler's: of the one that is asked, or of another; after a cancel or without one.
+      return {
+        ...about,
+        ...(seed.gap % 2 === 0 ? {} : { askId: askOf(seed, state) }),
+        ...(seed.pool === 0 ? { cancelled: true } : {}),
+      };
     case "receipt":
     case "evidence":
       return { ...about, receipt: { ...about.receipt, grantId } } as CallEntry;

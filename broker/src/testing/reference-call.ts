@@ -110,6 +110,9 @@ export class ReferenceCall {
   /** Whether a reconcile handler may be asked. */
   ask(id: string, nowMs: number): boolean {
     const lost = this.state === "running" && this.grant?.safe === false;
+    if (lost) {
+      this.forgetAsks();
+    }
     if (!(lost || this.state === "needs_reconciliation") || nowMs < this.askNotBeforeMs || this.asks >= 64) {
       return false;
     }
@@ -169,6 +172,10 @@ export class ReferenceCall {
 
   reconcile(outcome: string, valid: boolean, nowMs: number): void {
     if (this.state !== "needs_reconciliation") {
+      return;
+    }
+    if (outcome === "not_applied" && this.cancelAsked) {
+      this.state = "cancelled";
       return;
     }
     const left = this.attempts < this.setting.maxAttempts && this.deadlineMs !== null && nowMs < this.deadlineMs;

@@ -174,6 +174,7 @@ function requestFacts(
     idempotent: tool.idempotent,
     cancellable: tool.cancellable,
     submission: tool.result_semantics === "submission",
+    ...(tool.submission_timeout_seconds === undefined ? {} : { submissionTimeoutMs: tool.submission_timeout_seconds * 1_000 }),
     modelResultBytesMax: tool.max_result_context_bytes,
     scopes: tool.scopes,
     requestHash: known.hash,

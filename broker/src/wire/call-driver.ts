@@ -372,9 +372,9 @@ export class CallDriver implements DrivenCall {
 
   /** Reads the call again, and goes on with it if it is still this broker's. */
   private async reload(): Promise<void> {
-    await this.log.load();
+    const exists = await this.log.load();
     this.timers.stop();
-    if (isSettledState(this.known)) {
+    if (isSettledState(this.log.state)) {
       this.context.effects.withdraw(this);
       this.context.effects.settled(this);
     } else if (!this.drives) {
@@ -384,6 +384,10 @@ export class CallDriver implements DrivenCall {
       this.takeUp();
     }
     this.wake();
+    if (!exists) {
+      // Retention removed it: there is nothing to do or to answer any more.
+      throw new NotDriver(this.callId);
+    }
   }
 
   private timeIsUp(): void {

@@ -11,7 +11,9 @@ import type { CallEntry, PlacedEntry } from "../domain/call/entries.js";
 import { decodeEntry, encodeEntry } from "../domain/call/entry-codec.js";
 import { noteOf } from "../domain/call/entry-note.js";
 import { replay } from "../domain/call/replay.js";
+import { isExpired } from "../domain/call/retention.js";
 import { type CallEvent, type Transition, transition } from "../domain/call/transition.js";
+import { SETTLED_STATES } from "../domain/call-view.js";
 import { PROGRESS_EVENTS_PER_ATTEMPT_MAX } from "../domain/limits.js";
 import type { Json } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
@@ -25,6 +27,8 @@ export type KnownState = Exclude<CallState, { readonly kind: "requested" }>;
 
 /** News that waits for an append is told up to this many; more progress is dropped. */
 const WAITING_NEWS_MAX = 64;
+
+const SETTLED: ReadonlySet<string> = new Set(SETTLED_STATES);
 
 export interface CallLogContext {
   readonly clock: Pick<Clock, "monotonic">;
@@ -82,13 +86,17 @@ export class CallLog {
     return this.adoptedAt;
   }
 
-  /** Reads the call; false: there is none. */
+  /** Reads the call; false: there is none, or retention began to remove it. */
   async load(): Promise<boolean> {
     this.busy = true;
     const askedAt = this.context.clock.monotonic();
     try {
       const entries: PlacedEntry[] = [];
       for await (const stored of this.context.ledger.read(this.callId)) {
+        if (entries.length === 0 && isExpired([stored])) {
+          // What is left of it says nothing: it is as good as gone.
+          break;
+        }
         entries.push(decodeEntry(stored));
       }
       const { state, events } = replay(entries, (entry, reason) =>
@@ -131,7 +139,8 @@ export class CallLog {
       throw new Error(`call ${this.callId}: ${entry.kind} has no edge from ${before.kind}`);
     }
     const live = this.news.unstored();
-    const full: CallEntry = live === undefined ? entry : { ...entry, live };
+    const told: CallEntry = live === undefined ? entry : { ...entry, live };
+    const full: CallEntry = SETTLED.has(edge.to) ? { ...told, application: applicationOf(before, entry) } : told;
     const entryId = this.context.ids.next("entry");
     const expected = before.kind === "requested" ? 0 : before.record.version;
     this.busy = true;
@@ -234,4 +243,11 @@ export class CallLog {
       this.adoptedAt = [];
     }
   }
+}
+
+function applicationOf(before: CallState, entry: CallEntry): string {
+  if (before.kind !== "requested") {
+    return before.record.request.application;
+  }
+  return entry.kind === "accepted" ? entry.request.application : "";
 }

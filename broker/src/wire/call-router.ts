@@ -104,10 +104,14 @@ export class CallRouter {
         throw new CallNotFound(callId);
       }
       const { driver } = found.known.record;
-      if (isSettledState(found.known) || driver === brokerId) {
-        const performed = await this.perform(isSettledState(found.known) ? found : this.attached(found), command);
+      const isSettled = isSettledState(found.known);
+      // What is added to a settled call is added where it is remembered, or that broker would not show it.
+      const mayAdd = command.op === "receipt" || command.op === "final_receipt";
+      const isElsewhere = mayAdd && !disowned.has(driver) && membership.isLive(driver);
+      if ((isSettled && !isElsewhere) || driver === brokerId) {
+        const performed = await this.perform(isSettled ? found : this.attached(found), command);
         if (performed !== undefined) {
-          hint.driver = isSettledState(found.known) ? undefined : brokerId;
+          hint.driver = isSettled ? undefined : brokerId;
           return performed;
         }
         continue;
@@ -118,7 +122,7 @@ export class CallRouter {
           hint.driver = driver;
           return asked;
         }
-        if (asked !== undefined) {
+        if (asked !== undefined || isSettled) {
           disowned.add(driver);
           continue;
         }

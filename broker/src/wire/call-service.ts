@@ -2,15 +2,17 @@
 import { BrokerError } from "../domain/broker-error.js";
 import { isSettledState, type StoredText } from "../domain/call/call-state.js";
 import { characterBorder } from "../domain/call/projection.js";
+import { isExpired, ownerOf } from "../domain/call/retention.js";
 import { storedValueOf } from "../domain/call/view.js";
 import type { CallEventView, CallFilter, CallView } from "../domain/call-view.js";
 import { RESULT_BYTES_MAX, RESULT_PAGE_BYTES_DEFAULT, RESULT_PAGE_BYTES_MAX } from "../domain/limits.js";
 import type { AgentPrincipal } from "../domain/ports/access.js";
 import type { Page, PageRequest } from "../domain/ports/catalog.js";
-import type { Version } from "../domain/ports/ledger.js";
+import { LedgerError, type Version } from "../domain/ports/ledger.js";
 import type { CallAcceptance, CheckedRequest } from "./call-acceptance.js";
 import type { CallDriver } from "./call-driver.js";
 import { requestHash } from "./call-id.js";
+import { entriesOf } from "./call-removal.js";
 import { CallNotFound, type CallRouter } from "./call-router.js";
 import type { CallWaits } from "./call-waits.js";
 import type { DriverAnswer, DriverCommand } from "./commands.js";
@@ -19,8 +21,12 @@ import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import { inlineText } from "./frames.js";
 import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
-import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitSignal } from "./operations.js";
+import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitGoal, WaitSignal } from "./operations.js";
+import type { RemovedCall } from "./retention.js";
 import { storedOnce } from "./stored-once.js";
+
+/** How often a request meets remains of a call under its key, each time after it removed some, before it is told to come again. */
+const REMOVALS_MAX = 4;
 
 export interface CallServiceContext {
   readonly driver: () => DriverContext;
@@ -36,7 +42,9 @@ export interface CallServiceContext {
           filter: CallFilter,
           page: PageRequest,
           options: { readonly atLeast: Version },
-        ): Promise<Page<{ readonly callId: string }>>;
+        ): Promise<Page<RemovedCall>>;
+        /** These calls are gone. */
+        dropped(calls: readonly RemovedCall[]): void;
       }
     | undefined;
   /** Version of the newest entry that this broker stored: what its listings show at least. */
@@ -45,6 +53,8 @@ export interface CallServiceContext {
   readonly viewNow: (driver: CallDriver, isSure: boolean) => CallView | undefined;
   readonly ledgerWatch: LedgerWatch;
   readonly drain: Drain;
+  /** Finishes the removal of an expired call; false: it is not expired. */
+  readonly finishRemoval: (callId: string) => Promise<boolean>;
 }
 
 export class CallService implements CallOperations {
@@ -61,10 +71,7 @@ export class CallService implements CallOperations {
     if (this.context.drain.begun) {
       throw new BrokerError("draining", "this broker is shutting down: repeat with the same idempotency key at another one");
     }
-    const known = body.idempotency_key === undefined ? undefined : this.context.table.get(callId);
-    const driver = known ?? (await this.accept(principal, body, { callId, hash, traceparent: options.traceparent }));
-    // The append goes on until it is known; an agent that was told 503 repeats with the same key.
-    const held = driver !== undefined && (await this.context.ledgerWatch.guard(driver.created)) ? driver : await this.earlier(callId);
+    const held = await this.held(principal, body, { callId, hash, traceparent: options.traceparent });
     if (held.known.record.request.requestHash !== hash) {
       throw new BrokerError("idempotency_conflict", "this idempotency key was used for another request: use a new key for a new request");
     }
@@ -74,10 +81,14 @@ export class CallService implements CallOperations {
   async get(
     principal: AgentPrincipal,
     callId: string,
-    options: { readonly wait_seconds?: number | undefined; readonly signal?: WaitSignal | undefined },
+    options: {
+      readonly wait_seconds?: number | undefined;
+      readonly wait_for?: WaitGoal | undefined;
+      readonly signal?: WaitSignal | undefined;
+    },
   ): Promise<CallView> {
     const begunAtMs = this.context.driver().clock.monotonic();
-    return this.answer(await this.owned(principal, callId), begunAtMs, options.wait_seconds ?? 0, options.signal);
+    return this.answer(await this.owned(principal, callId), begunAtMs, options.wait_seconds ?? 0, options.signal, options.wait_for);
   }
 
   async list(principal: AgentPrincipal, filter: CallFilter, page: PageRequest): Promise<Page<CallView>> {
@@ -87,11 +98,29 @@ export class CallService implements CallOperations {
       });
     }
     const found = await this.context.index.list(principal.application, filter, page, { atLeast: this.context.newest() });
+    const gone: RemovedCall[] = [];
+    const shown = new Set<string>();
     const views = await Promise.all(
-      found.data.map(({ callId }) =>
-        this.view(callId).catch((error: unknown) => (error instanceof CallNotFound ? undefined : Promise.reject(error))),
-      ),
+      found.data.map(async (row) => {
+        if (shown.has(row.callId)) {
+          // The newest row is first: an older one is of a call that had this id before, and is gone.
+          gone.push(row);
+          return undefined;
+        }
+        shown.add(row.callId);
+        return this.view(row.callId).catch((error: unknown) => {
+          if (error instanceof CallNotFound) {
+            gone.push(row);
+          } else if (!isExpiredRefusal(error)) {
+            throw error;
+          }
+          return undefined;
+        });
+      }),
     );
+    if (gone.length > 0) {
+      this.context.index.dropped(gone);
+    }
     return { data: views.filter((view) => view !== undefined), next_page: found.next_page };
   }
 
@@ -115,8 +144,9 @@ export class CallService implements CallOperations {
     if (value === null) {
       throw new BrokerError("not_found", `call ${callId} has no result`);
     }
+    const { blobs } = this.context.driver().ledger;
     const json =
-      value.kind === "inline" ? value.json : await this.context.ledgerWatch.guard(this.context.driver().ledger.blobs.get(value.name));
+      value.kind === "inline" ? value.json : await this.context.ledgerWatch.guard(blobs.get(value.name)).catch(expiredOf(callId));
     const whole = Buffer.from(json);
     const start = characterBorder(whole, page.offset ?? 0, "down");
     const size = Math.min(page.max_bytes ?? RESULT_PAGE_BYTES_DEFAULT, RESULT_PAGE_BYTES_MAX);
@@ -154,6 +184,33 @@ export class CallService implements CallOperations {
     return (await this.command(callId, { op: "reconcile", grantId, outcome, value, by: principal.keyId, note })).view;
   }
 
+  /** The call of this request: made now, or by an earlier one with the same key. */
+  private async held(
+    principal: AgentPrincipal,
+    body: CreateCallBody,
+    request: { readonly callId: string; readonly hash: string; readonly traceparent: string | undefined },
+  ): Promise<CallDriver> {
+    const { table, ledgerWatch, finishRemoval } = this.context;
+    const { callId } = request;
+    for (let tries = 0; tries < REMOVALS_MAX; tries += 1) {
+      const known = body.idempotency_key === undefined ? undefined : table.get(callId);
+      const driver = known ?? (await this.accept(principal, body, request));
+      // The append goes on until it is known; an agent that was told 503 repeats with the same key.
+      if (driver !== undefined && (await ledgerWatch.guard(driver.created))) {
+        return driver;
+      }
+      const found = await this.find(callId);
+      if (found !== undefined) {
+        return found;
+      }
+      // X12: a key lives as long as its call, and retention is taking that away.
+      if (!(await ledgerWatch.guard(finishRemoval(callId)))) {
+        break;
+      }
+    }
+    throw ledgerAway();
+  }
+
   /** Begins to store the call; undefined: it may exist already (B5: keys come before refusals). */
   private async accept(
     principal: AgentPrincipal,
@@ -178,27 +235,34 @@ export class CallService implements CallOperations {
     return present ?? acceptance.begin(known.callId, request);
   }
 
-  /** The call that another creation with this key made first. */
-  private async earlier(callId: string): Promise<CallDriver> {
-    const found = await this.find(callId);
-    if (found === undefined) {
-      throw ledgerAway();
-    }
-    return found;
-  }
-
   /** The call, if it is the caller's: another application's id is answered like an unknown one. */
   private async owned(principal: AgentPrincipal, callId: string): Promise<CallDriver> {
-    const found = /^call_[a-z2-7]{26}$/.test(callId) ? await this.find(callId) : undefined;
+    const isId = /^call_[a-z2-7]{26}$/.test(callId);
+    const found = isId ? await this.find(callId) : undefined;
+    if (isId && found === undefined && (await this.wasOwned(principal, callId))) {
+      throw expired(callId);
+    }
     if (found === undefined || found.known.record.request.application !== principal.application) {
       throw new BrokerError("not_found", "there is no call with this id");
     }
     return found;
   }
 
+  /** Is the call expired, and was it the caller's? */
+  private async wasOwned(principal: AgentPrincipal, callId: string): Promise<boolean> {
+    const left = await this.context.ledgerWatch.guard(entriesOf(this.context.driver().ledger, callId));
+    return isExpired(left) && ownerOf(left) === principal.application;
+  }
+
   /** Waits for the turn's answer and shows the call as it is then. */
-  private async answer(driver: CallDriver, begunAtMs: number, waitSeconds: number, signal: WaitSignal | undefined): Promise<CallView> {
-    await this.context.waits.forAnswer(driver, waitSeconds * 1_000, signal);
+  private async answer(
+    driver: CallDriver,
+    begunAtMs: number,
+    waitSeconds: number,
+    signal: WaitSignal | undefined,
+    goal?: WaitGoal,
+  ): Promise<CallView> {
+    await this.context.waits.forAnswer(driver, waitSeconds * 1_000, signal, goal);
     const here = isSettledState(driver.known) ? driver : this.context.router.here(driver.callId);
     const isSure = here?.hasStored(this.context.driver().clock.monotonic() - begunAtMs) === true;
     const now = here === undefined ? undefined : this.context.viewNow(here, isSure);
@@ -223,7 +287,7 @@ export class CallService implements CallOperations {
   }
 
   private async command(callId: string, command: DriverCommand): Promise<Extract<DriverAnswer, { kind: "view" }>> {
-    const answer = await this.context.ledgerWatch.guard(this.context.router.command(callId, command));
+    const answer = await this.context.ledgerWatch.guard(this.context.router.command(callId, command)).catch(expiredOf(callId));
     if (answer.kind === "refused") {
       throw new BrokerError(answer.code, answer.message);
     }
@@ -232,4 +296,19 @@ export class CallService implements CallOperations {
     }
     return answer;
   }
+}
+
+/** The value of a call goes before the call itself (L6): one that an entry names, and that is not there, was removed. */
+function expiredOf(callId: string): (error: unknown) => never {
+  return (error) => {
+    throw error instanceof LedgerError && error.code === "blob_missing" ? expired(callId, error) : error;
+  };
+}
+
+function expired(callId: string, cause?: unknown): BrokerError {
+  return new BrokerError("call_expired", `call ${callId} settled so long ago that it is being removed`, { cause });
+}
+
+function isExpiredRefusal(error: unknown): boolean {
+  return error instanceof BrokerError && error.code === "call_expired";
 }

@@ -7,7 +7,7 @@
  */
 import { isSettledState } from "../domain/call/call-state.js";
 import { turnWaitsUntilMs } from "../domain/call/decide-asks.js";
-import { answersTurn, type CallEventView, type CallStateName } from "../domain/call-view.js";
+import { answersTurn, type CallEventView, type CallStateName, isSettled } from "../domain/call-view.js";
 import type { CallDriver } from "./call-driver.js";
 import type { CallRouter } from "./call-router.js";
 import type { DriverAnswer } from "./commands.js";
@@ -15,7 +15,7 @@ import type { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import { NewsFilter } from "./news-order.js";
-import type { WaitSignal } from "./operations.js";
+import type { WaitGoal, WaitSignal } from "./operations.js";
 import { changed } from "./perform.js";
 
 /** A remote driver is asked for events in waits of this length, so that its death is noticed. */
@@ -34,33 +34,35 @@ export class CallWaits {
     },
   ) {}
 
-  /** Resolves when the call has an answer for the agent's turn, or the wait is over. */
-  async forAnswer(driver: CallDriver, waitMs: number, signal: WaitSignal | undefined): Promise<void> {
+  /** Resolves when the call has an answer for the agent's turn, or with the goal `settled` is settled, or the wait is over. */
+  async forAnswer(driver: CallDriver, waitMs: number, signal: WaitSignal | undefined, goal: WaitGoal = "answer"): Promise<void> {
+    const reached = goal === "settled" ? isSettled : answersTurn;
     const { clock } = this.context.driver();
     const endsAt = clock.monotonic() + waitMs;
     const over = (): boolean => clock.monotonic() >= endsAt || this.ended(signal);
     let state: CallStateName = driver.known.kind;
     let seq = driver.known.record.eventSeq;
-    let heldMs = this.turnWaitsMs(driver);
-    while ((!answersTurn(state) || heldMs > 0) && !over()) {
+    const heldOf = (of: CallDriver): number => (goal === "settled" ? 0 : this.turnWaitsMs(of));
+    let heldMs = heldOf(driver);
+    while ((!reached(state) || heldMs > 0) && !over()) {
       const leftMs = endsAt - clock.monotonic();
       // I6: "it was done" is a better answer than "nobody knows", where a handler is about to say.
-      const waitMs = answersTurn(state) ? Math.min(heldMs, leftMs) : leftMs;
+      const waitMs = reached(state) ? Math.min(heldMs, leftMs) : leftMs;
       const local = this.context.table.get(driver.callId);
       if (local?.drives === true) {
         // Its own changes are enough: no event has to be shown to anybody.
-        const answered = (): boolean => this.isAnswered(local) || !local.drives || this.ended(signal);
-        const changes = (): boolean => answered() || answersTurn(local.known.kind) !== answersTurn(state);
+        const answered = (): boolean => (reached(local.known.kind) && heldOf(local) === 0) || !local.drives || this.ended(signal);
+        const changes = (): boolean => answered() || reached(local.known.kind) !== reached(state);
         await changed(local, waitMs, this.context.driver(), changes, signal);
         state = local.known.kind;
-        heldMs = this.turnWaitsMs(local);
+        heldMs = heldOf(local);
         continue;
       }
       const batch = await this.events(driver.callId, seq, { waitMs, limitMs: leftMs }, signal);
       if (batch !== undefined) {
         seq = batch.events.at(-1)?.seq ?? seq;
         state = batch.state;
-        heldMs = batch.turnWaitsMs ?? 0;
+        heldMs = goal === "settled" ? 0 : (batch.turnWaitsMs ?? 0);
       }
     }
   }
@@ -70,10 +72,6 @@ export class CallWaits {
     const { clock, figures } = this.context.driver();
     const untilMs = turnWaitsUntilMs(driver.known, figures.reconcileTurnMs);
     return untilMs === undefined ? 0 : Math.max(0, untilMs - clock.now());
-  }
-
-  private isAnswered(driver: CallDriver): boolean {
-    return answersTurn(driver.known.kind) && this.turnWaitsMs(driver) === 0;
   }
 
   /** All events after `afterSeq`, as they come; ends after `settled`, with the caller, or with the drain. */

@@ -3,10 +3,11 @@
  * can be repeated: drivers decide by the call's log.
  */
 import type { GrantHolder, StoredText } from "../domain/call/call-state.js";
+import type { FinalFacts, UpdateFacts } from "../domain/call/decide-submission.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import type { CallEventView, CallStateName, CallView } from "../domain/call-view.js";
 import type { Json } from "../domain/ports/catalog.js";
-import type { CancelMode, ReconcileOutcome } from "./operations.js";
+import type { CancelMode, FinalReceiptView, ReconcileOutcome } from "./operations.js";
 import type { Requirement } from "./requirement.js";
 import type { SessionRef, Sight } from "./session.js";
 
@@ -30,6 +31,13 @@ export interface RunnerRef {
   /** Null on a backend. */
   readonly subject: string | null;
   readonly journalId: string;
+}
+
+/** Who speaks by a binding's key and no session: a call of another application or binding is none of its business (I8). */
+export interface BindingRef {
+  readonly application: string;
+  /** `*`: the development key, which serves any. */
+  readonly binding: string;
 }
 
 /** To the driver of a call. */
@@ -58,6 +66,10 @@ export type DriverCommand =
       readonly grantId: string;
       readonly level: "delivered" | "stopped" | "ignored";
     }
+  /** News of a submitted call, from a session or by the binding's key. */
+  | ({ readonly op: "update"; readonly update: UpdateFacts } & ({ readonly runner: RunnerRef } | { readonly key: BindingRef }))
+  /** The final receipt of a submitted call, by the binding's key. `fence`: of the grant that the work was begun for. */
+  | { readonly op: "final_receipt"; readonly key: BindingRef; readonly receipt: FinalFacts; readonly fence: number | null }
   /** A runner says that it holds a grant: in its hello, or in the answer to a ping. */
   | { readonly op: "held"; readonly runner: RunnerRef; readonly grantId: string; readonly phase: HeldPhase; readonly session: SessionRef }
   | { readonly op: "cancel"; readonly mode: CancelMode; readonly reason: string | null }
@@ -109,6 +121,8 @@ export type DriverAnswer =
       readonly settled: boolean;
       readonly state: CallStateName;
     }
+  | { readonly kind: "updated"; readonly event: CallEventView }
+  | { readonly kind: "settled"; readonly receipt: FinalReceiptView }
   | { readonly kind: "done" }
   | { readonly kind: "refused"; readonly code: string; readonly message: string }
   /** There is no such call for who asks. */

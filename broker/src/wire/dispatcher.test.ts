@@ -171,6 +171,8 @@ describe("calls that wait for a runner", () => {
           openCalls: () => inner.openCalls(),
           check: () => inner.check(),
           retire: (incarnation) => inner.retire(incarnation),
+          places: (from, signal) => inner.places(from, signal),
+          remove: (callId, versions) => inner.remove(callId, versions),
           close: () => inner.close(),
         }),
       },

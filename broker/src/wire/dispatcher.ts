@@ -4,8 +4,8 @@
  * Invariants: every queued call that this broker drives waits in its lane, is being granted, or has a time before which it
  * must not run; a claim that appears makes its broker look for what waits, here at once and elsewhere by a wake-up on the bus.
  */
-import type { Grant, ReconcileGrant } from "../domain/call/call-state.js";
-import { backOffMs } from "../domain/call/decide.js";
+import type { CallRequest, Grant, ReconcileGrant } from "../domain/call/call-state.js";
+import { backOffMs, decideUnauthorized } from "../domain/call/decide.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
@@ -44,6 +44,8 @@ export interface DispatcherContext {
   readonly desk: () => OfferDesk;
   readonly post: () => SessionPost;
   readonly reconcileAsks: () => ReconcileAsks;
+  /** G7: may who made the call still have it run? Asked before each grant but the one with which it is accepted. */
+  readonly mayRun: (request: CallRequest) => boolean | Promise<boolean>;
 }
 
 export class Dispatcher implements DriverEffects {
@@ -255,9 +257,17 @@ export class Dispatcher implements DriverEffects {
     let granted = false;
     let failed = false;
     try {
+      const mayRun = this.context.mayRun(driver.known.record.request);
+      if (mayRun !== true && !(await mayRun)) {
+        this.placing.delete(driver);
+        placement.release();
+        driver.later("unauthorized", (state) => decideUnauthorized(state, this.context.clock.now()));
+        return false;
+      }
       granted = await driver.grant(placement);
     } catch (error) {
       failed = true;
+      placement.release();
       this.failed(driver, error);
     }
     this.placing.delete(driver);

@@ -28,6 +28,12 @@ export interface Figures {
   readonly ledgerAnswerMs: number;
   /** Settled calls stay in memory for this long, for those who wait for them. */
   readonly settledMemoryMs: number;
+  /** Between two looks for calls whose retention is over. */
+  readonly retentionSweepMs: number;
+  /** Removing a call takes at least this long, so that it stays a small part of the ledger's work. */
+  readonly retentionPaceMs: number;
+  /** Large values that no call names are removed after this time. */
+  readonly unnamedValueMs: number;
   /** The open calls that name this broker are compared with its memory this often; less often when that takes long. */
   readonly openCallCheckMs: number;
   /** A runner is asked for a new credential this long before its present one expires. */
@@ -51,6 +57,9 @@ export const DEFAULT_FIGURES: Figures = {
   reconcileTurnMs: 2_000,
   ledgerAnswerMs: 5_000,
   settledMemoryMs: 10_000,
+  retentionSweepMs: 60_000,
+  retentionPaceMs: 5,
+  unnamedValueMs: 3_600_000,
   openCallCheckMs: 5_000,
   credentialLeadMs: 60_000,
   credentialGraceMs: 10_000,

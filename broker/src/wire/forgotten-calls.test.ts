@@ -32,6 +32,8 @@ function watched(reads: Map<string, number>, fails: { now: boolean }) {
     },
     check: () => inner.check(),
     retire: (incarnation) => inner.retire(incarnation),
+    places: (from, signal) => inner.places(from, signal),
+    remove: (callId, versions) => inner.remove(callId, versions),
     close: () => inner.close(),
   });
 }

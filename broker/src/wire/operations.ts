@@ -2,6 +2,7 @@
 
 import type { BrokerFrame, FrameChannel, Receipt, RunnerFrame } from "@toolrunner/proto";
 import type { CallEventView, CallFilter, CallView } from "../domain/call-view.js";
+import type { FaultDetail } from "../domain/fault.js";
 import type { AgentPrincipal, RunnerPrincipal } from "../domain/ports/access.js";
 import type { Json, Page, PageRequest } from "../domain/ports/catalog.js";
 
@@ -32,6 +33,7 @@ export interface WaitSignal {
   removeEventListener(type: "abort", listener: () => void): void;
 }
 
+export type WaitGoal = "answer" | "settled";
 export type CancelMode = "kill" | "skip" | "killnowait";
 export type ReconcileOutcome = "applied" | "not_applied" | "abandon";
 
@@ -49,7 +51,12 @@ export interface CallOperations {
   get(
     principal: AgentPrincipal,
     callId: string,
-    options: { readonly wait_seconds?: number | undefined; readonly signal?: WaitSignal | undefined },
+    options: {
+      readonly wait_seconds?: number | undefined;
+      /** What ends the wait: the turn's answer (default), or settlement. */
+      readonly wait_for?: WaitGoal | undefined;
+      readonly signal?: WaitSignal | undefined;
+    },
   ): Promise<CallView>;
   list(principal: AgentPrincipal, filter: CallFilter, page: PageRequest): Promise<Page<CallView>>;
   /** Events with `seq` above `afterSeq` that are known now. */
@@ -73,6 +80,47 @@ export interface CallOperations {
     callId: string,
     body: { readonly outcome: ReconcileOutcome; readonly result?: Json | undefined; readonly note?: string | undefined },
   ): Promise<CallView>;
+}
+
+/** Body of `POST /v1/calls/{id}/updates`. At least one of `text`, `percentage` and `data`. */
+export interface UpdateBody {
+  readonly text?: string | undefined;
+  /** 0 to 100. */
+  readonly percentage?: number | undefined;
+  readonly data?: Json | undefined;
+  readonly idempotency_key?: string | undefined;
+}
+
+/** Body of `POST /v1/calls/{id}/receipt`. */
+export interface FinalReceiptBody {
+  readonly outcome: "succeeded" | "failed" | "cancelled";
+  /** With `succeeded`; absent: null. */
+  readonly result?: Json | undefined;
+  /** With `failed`. */
+  readonly error?: { readonly code: string; readonly message: string; readonly details?: readonly FaultDetail[] | undefined } | undefined;
+  /** With `cancelled`. */
+  readonly message?: string | undefined;
+  /** Of the grant that the work was begun for: an older one is refused, and the newest one's counts also before its handle arrived. */
+  readonly fence?: number | undefined;
+}
+
+/** What is known of a final receipt that took effect; the same for every repeat of it. */
+export interface FinalReceiptView {
+  readonly type: "receipt";
+  readonly call_id: string;
+  readonly outcome: string;
+  readonly digest: string;
+  /** The call's state. */
+  readonly state: string;
+  readonly settled_at: string;
+}
+
+/** What the holder of a binding's key may say about its submitted calls. Calls of other bindings are `not_found`. */
+export interface SubmissionOperations {
+  /** Resolves with the event that agents see, once it is stored; the same one for a repeat of the same key. */
+  update(principal: RunnerPrincipal, callId: string, body: UpdateBody): Promise<CallEventView>;
+  /** Settles the call. A repeat is answered the same, another outcome is refused. */
+  settle(principal: RunnerPrincipal, callId: string, body: FinalReceiptBody): Promise<FinalReceiptView>;
 }
 
 export interface RunnerView {

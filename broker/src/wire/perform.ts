@@ -1,7 +1,15 @@
 /** Carries one command out on a call's driver. */
 
 import { type Grant, isSettledState } from "../domain/call/call-state.js";
-import { callError, decideCancel, decideLeaseLost, decideReceipt, decideReconcile, type ReceiptDecision } from "../domain/call/decide.js";
+import {
+  callError,
+  decideCancel,
+  decideLeaseLost,
+  decideReceipt,
+  decideReconcile,
+  declinedUntilMs,
+  type ReceiptDecision,
+} from "../domain/call/decide.js";
 import { turnWaitsUntilMs } from "../domain/call/decide-asks.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
@@ -12,6 +20,7 @@ import type { KnownState } from "./call-log.js";
 import type { DriverAnswer, DriverCommand, ProgressOrder, RunnerRef } from "./commands.js";
 import { type Decision, type DriverContext, NotDriver } from "./driver-context.js";
 import type { WaitSignal } from "./operations.js";
+import { isOfBinding, performFinal, performUpdate } from "./perform-submission.js";
 import { isOver, type ReconcileAsks } from "./reconcile-asks.js";
 import { faultsOf } from "./result-check.js";
 
@@ -114,11 +123,13 @@ export function createPerformer(context: PerformerContext): Performer {
     reason: "unavailable" | "forbidden" | "never_started",
     message: string,
   ): Promise<void> {
+    const { clock, ids } = context.driver();
+    const pauseOf = (state: KnownState) => (reason === "unavailable" ? declinedUntilMs(state, clock.now(), ids.random()) : null);
     return driver.decide((state) => ({
       // G1: only the journal that took the grant can say so.
       entry:
         holds(state, command.grantId) && state.grant.journalId === command.runner.journalId
-          ? { kind: "returned", at: context.driver().clock.now(), grantId: command.grantId, reason, message, notBeforeMs: null }
+          ? { kind: "returned", at: clock.now(), grantId: command.grantId, reason, message, notBeforeMs: pauseOf(state) }
           : undefined,
       answer: undefined,
     }));
@@ -210,7 +221,7 @@ export function createPerformer(context: PerformerContext): Performer {
   }
 
   return async (driver, command) => {
-    if ("runner" in command && !concerns(driver, command.runner)) {
+    if (("runner" in command && !concerns(driver, command.runner)) || ("key" in command && !isOfBinding(driver, command.key))) {
       return { kind: "not_found" };
     }
     switch (command.op) {
@@ -244,6 +255,10 @@ export function createPerformer(context: PerformerContext): Performer {
         }
         return DONE;
       }
+      case "update":
+        return performUpdate(driver, command, context.driver());
+      case "final_receipt":
+        return performFinal(driver, command, context.driver());
       case "held":
         return heldAnswer(driver, command, await held(driver, command));
       case "reconcile_answer":

@@ -347,6 +347,7 @@ export class LocalSessions implements RunnerSessions {
           serverTimeUnixMs: clock.now(),
           limits: { frameBytes: FRAME_BYTES_MAX, resultBytes: RESULT_BYTES_MAX, progressBytes: PROGRESS_BYTES_MAX, slots: SLOTS_MAX },
           wantsToolDefinitions: this.context.definitions !== undefined,
+          takesCallUpdates: true,
           renewsCredentials: true,
         },
       },

@@ -12,22 +12,23 @@ import {
   type RunnerFrame,
 } from "@toolrunner/proto";
 import { BrokerError } from "../domain/broker-error.js";
-import { ERROR_MESSAGE_CHARACTERS_MAX, PROGRESS_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
-import type { CatalogOperations, Json } from "../domain/ports/catalog.js";
+import { ERROR_MESSAGE_CHARACTERS_MAX, SLOTS_MAX } from "../domain/limits.js";
+import type { CatalogOperations } from "../domain/ports/catalog.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { BlobStore } from "../domain/ports/ledger.js";
 import type { Log } from "../domain/ports/log.js";
 import { AnnouncedReceipts } from "./announced-receipts.js";
 import type { CallRouter } from "./call-router.js";
+import { CallUpdates } from "./call-updates.js";
 import type { DriverCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
 import type { Figures } from "./figures.js";
 import { cut, isTime, phaseName } from "./frames.js";
 import { type NewsCommand, tellNews } from "./perform.js";
+import { progressData } from "./progress-data.js";
 import type { ReceiptAcceptance } from "./receipt-acceptance.js";
 import { ReceiptDelivery } from "./receipt-delivery.js";
 import { fault, isId, logged, type RunnerAsks, runnerOf } from "./runner-asks.js";
-import { readRunnerJson } from "./runner-json.js";
 import { RunnerReports } from "./runner-reports.js";
 import { type Session, sightOf } from "./session.js";
 import { SessionAsks } from "./session-asks.js";
@@ -55,6 +56,7 @@ export class FrameHandlers {
   private readonly receipts: ReceiptDelivery;
   private readonly announced: AnnouncedReceipts;
   private readonly reports: RunnerReports;
+  private readonly updates: CallUpdates;
 
   constructor(private readonly context: FrameContext) {
     this.questions = new SessionAsks(context);
@@ -64,6 +66,7 @@ export class FrameHandlers {
       ids: context.ids,
       answered: (session, grantId) => this.announced.answered(session, grantId),
     });
+    this.updates = new CallUpdates({ asks: context.asks, ids: context.ids });
     this.reports = new RunnerReports({
       asks: context.asks,
       slotFreed: (session, wasFull) => context.dispatcher.slotFreed(session, wasFull),
@@ -90,6 +93,9 @@ export class FrameHandlers {
         return;
       case "receipt":
         this.receipts.take(session, frame.value);
+        return;
+      case "callUpdate":
+        this.updates.take(session, frame.value);
         return;
       case "pong":
         this.pong(session, frame.value);
@@ -146,31 +152,15 @@ export class FrameHandlers {
   }
 
   private progress(session: Session, progress: Progress): void {
-    const { callId, grantId, text, percentage, dataJson } = progress;
+    const { callId, grantId, text, dataJson } = progress;
     if (session.work.depth(grantId) >= NEWS_WAITING_MAX) {
       return;
     }
-    const bytes = Buffer.byteLength(text) + Buffer.byteLength(dataJson);
-    if (bytes > PROGRESS_BYTES_MAX) {
-      const message = `progress: ${bytes} bytes, over the limit of ${PROGRESS_BYTES_MAX}; it was dropped`;
-      fault(session, "frame_invalid", message, callId);
+    const data = progressData(progress);
+    if (typeof data === "string") {
+      fault(session, "frame_invalid", `progress: ${data}; it was dropped`, callId);
       return;
     }
-    if (percentage !== undefined && !(percentage >= 0 && percentage <= 100)) {
-      fault(session, "frame_invalid", "progress: percentage is not between 0 and 100; it was dropped", callId);
-      return;
-    }
-    const read = dataJson === "" ? undefined : readRunnerJson(dataJson);
-    if (read !== undefined && read.kind !== "json") {
-      const what = read.kind === "not_json" ? "not JSON" : "nested too deep";
-      fault(session, "frame_invalid", `progress: data_json is ${what}; it was dropped`, callId);
-      return;
-    }
-    const data: Record<string, Json> = {
-      ...(text === "" ? {} : { text }),
-      ...(percentage === undefined ? {} : { percentage }),
-      ...(read === undefined ? {} : { data: read.json }),
-    };
     session.newsCount += 1;
     const order = { sessionEpoch: session.ref.sessionEpoch, number: session.newsCount };
     this.news(session, callId, { op: "progress", runner: runnerOf(session), grantId, order, data }, text.length + dataJson.length);

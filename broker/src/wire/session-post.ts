@@ -91,8 +91,23 @@ export class SessionPost {
   }
 
   revoke(driver: DrivenCall, grant: Pick<Grant, "grantId" | "fence">, reason: string): void {
+    const command: SessionCommand = { op: "revoke", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason };
+    if (driver.known.record.consumedReceipt?.grantId === grant.grantId) {
+      // The call was submitted: nobody kept track of where its runner is since. What is not connected now is not told.
+      this.background(this.toSubmitter(driver, command), driver);
+      return;
+    }
     // The runner has to learn of it whatever the call came to.
-    this.tell(driver, { op: "revoke", callId: driver.callId, grantId: grant.grantId, fence: grant.fence, reason }, () => false);
+    this.tell(driver, command, () => false);
+  }
+
+  /** To the present session of the runner that submitted the call. */
+  private async toSubmitter(driver: DrivenCall, command: SessionCommand): Promise<void> {
+    const { newestGrant } = driver.known.record;
+    const session = newestGrant === null ? undefined : await this.presentSession(driver, newestGrant);
+    if (session !== undefined) {
+      await this.to(session, command, () => false);
+    }
   }
 
   /** G1: sends a revoke to the present session of the grant's runner, where that is one with the same journal. */

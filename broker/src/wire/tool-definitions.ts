@@ -14,6 +14,7 @@ export function toolFields(binding: string): (tool: ToolDefinition) => unknown {
     cancellable: tool.cancellable,
     ...(tool.timeoutSeconds === 0 ? {} : { timeout_seconds: tool.timeoutSeconds }),
     ...(tool.resultSemantics === "" ? {} : { result_semantics: tool.resultSemantics }),
+    ...(tool.submissionTimeoutSeconds === 0 ? {} : { submission_timeout_seconds: tool.submissionTimeoutSeconds }),
     ...(tool.maxResultContextBytes === 0 ? {} : { max_result_context_bytes: tool.maxResultContextBytes }),
     ...(tool.confirmation === "" ? {} : { confirmation: tool.confirmation }),
     scopes: tool.scopes,

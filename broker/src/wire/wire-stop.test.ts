@@ -23,6 +23,8 @@ function stuck(inner: Ledger, isStuck: (operation: "append" | "read") => boolean
     openCalls: () => inner.openCalls(),
     check: () => inner.check(),
     retire: (incarnation) => inner.retire(incarnation),
+    places: (from, signal) => inner.places(from, signal),
+    remove: (callId, versions) => inner.remove(callId, versions),
     close: () => inner.close(),
   };
 }

@@ -10,6 +10,7 @@ import type { Ledger } from "../domain/ports/ledger.js";
 import type { Log, LogFields } from "../domain/ports/log.js";
 import type { Meter } from "../domain/ports/meter.js";
 import { createMemoryLedger, createMemoryLedgerStore, type MemoryLedgerStore } from "../ledger/memory/memory-ledger.js";
+import type { CallServiceContext } from "./call-service.js";
 import { DEFAULT_FIGURES, type Figures } from "./figures.js";
 import type { RunnerChannel } from "./operations.js";
 import { createWire, type Wire } from "./wire.js";
@@ -43,6 +44,11 @@ export interface BrokerParts {
   readonly bus?: ((bus: Bus) => Bus) | undefined;
   readonly catalog?: Partial<CatalogOperations> | undefined;
   readonly meter?: Meter | undefined;
+  /** The broker's wall clock; default: the system's. */
+  readonly now?: (() => number) | undefined;
+  readonly retentionMs?: number | "never" | undefined;
+  readonly index?: CallServiceContext["index"] | undefined;
+  readonly mayRun?: (() => boolean) | undefined;
   /** Who the credentials of runners stand for; default: each for the same key of any binding. */
   readonly runner?: Authenticator["runner"] | undefined;
 }
@@ -73,6 +79,7 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
   let dead = false;
   const clock = {
     ...systemClock,
+    now: parts.now ?? systemClock.now,
     schedule: (delayMs: number, task: () => void) =>
       systemClock.schedule(delayMs, () => {
         if (!dead) {
@@ -95,10 +102,12 @@ export function createTestBroker(site: Site, figures: Partial<Figures> = {}, par
         parts.runner ?? (async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true })),
     },
     development: false,
-    index: undefined,
+    index: parts.index,
+    retentionMs: parts.retentionMs,
     modelText: (code, message) => `${code}: ${message}`,
     resultFaults: async () => [],
     meter: parts.meter,
+    mayRun: parts.mayRun,
   });
   return {
     wire,

@@ -23,12 +23,13 @@ import { ForgottenCalls } from "./forgotten-calls.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
-import type { CallOperations, RunnerFlush, RunnerOperations } from "./operations.js";
+import type { CallOperations, RunnerFlush, RunnerOperations, SubmissionOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
 import { readingsOf } from "./readings.js";
 import { ReceiptAcceptance } from "./receipt-acceptance.js";
 import { ReceiptFlush } from "./receipt-flush.js";
 import { ReconcileAsks } from "./reconcile-asks.js";
+import { Retention } from "./retention.js";
 import { RunnerAsks } from "./runner-asks.js";
 import { RunnerDirectory } from "./runner-directory.js";
 import { LocalSessions } from "./runner-sessions.js";
@@ -36,6 +37,7 @@ import { FrameHandlers } from "./session-frames.js";
 import { SessionPost } from "./session-post.js";
 import { SessionRegistry } from "./session-registry.js";
 import { settledWithin } from "./settled-within.js";
+import { SubmissionService } from "./submission-service.js";
 import { rendezvous, TakeOver } from "./take-over.js";
 import { createTimerWheel } from "./timer-wheel.js";
 
@@ -55,14 +57,19 @@ export interface WireOptions {
   /** Registers bindings and merges tools that runners bring. */
   readonly development: boolean;
   readonly index: CallServiceContext["index"];
+  /** How long settled calls are kept; `never` removes none. Default: undefined, nothing is ever removed. */
+  readonly retentionMs?: number | "never" | undefined;
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
+  /** May who made a call still have it run? Rejects when that cannot be found out now. Default: yes. */
+  readonly mayRun?: ((request: CallRequest) => boolean | Promise<boolean>) | undefined;
   /** Told what happens. Default: nobody. */
   readonly meter?: Meter | undefined;
 }
 
 export interface Wire {
   readonly calls: CallOperations;
+  readonly submissions: SubmissionOperations;
   readonly runners: RunnerOperations;
   readonly sessions: LocalSessions;
   /** Receipts of pages that close. */
@@ -131,6 +138,7 @@ export function createWire(options: WireOptions): Wire {
     desk: () => desk,
     post: () => sessionPost,
     reconcileAsks: () => reconcileAsks,
+    mayRun: options.mayRun ?? (() => true),
   });
   const desk = new OfferDesk({
     brokerId,
@@ -181,6 +189,21 @@ export function createWire(options: WireOptions): Wire {
   const acceptance = new ReceiptAcceptance({ asks, blobs: ledger.blobs });
   const frames = new FrameHandlers({ asks, acceptance, router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, figures });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
+  const retention = new Retention({
+    retentionMs: options.retentionMs ?? "never",
+    brokerId,
+    ledger,
+    bus,
+    clock,
+    ids,
+    timers,
+    membership,
+    table,
+    index: options.index,
+    figures,
+    log,
+    meter: options.meter,
+  });
   const forgotten = new ForgottenCalls({ ledger, router, table, membership, ledgerWatch, clock, timers, figures, log });
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
@@ -194,7 +217,10 @@ export function createWire(options: WireOptions): Wire {
     viewNow: (call, isSure) => viewNow(performing, call, isSure),
     ledgerWatch,
     drain,
+    finishRemoval: (callId) => retention.finish(callId),
   });
+
+  const submissions = new SubmissionService({ driver, router, ledgerWatch });
 
   membership.onGone((gone) => {
     if (rendezvous(membership.live(), gone) === brokerId) {
@@ -217,6 +243,9 @@ export function createWire(options: WireOptions): Wire {
       // Stopped by `shutDown`, also when that runs meanwhile.
       await part.start();
     }
+    if (options.retentionMs !== undefined && stopping === undefined) {
+      retention.start();
+    }
   }
 
   function beginDrain(): void {
@@ -229,7 +258,7 @@ export function createWire(options: WireOptions): Wire {
   async function shutDown(drainMs: number): Promise<void> {
     beginDrain();
     await sessions.stop(drainMs);
-    await settledWithin(timers, Promise.all([takeOver.stop(), forgotten.stop()]), TAKE_OVER_MS);
+    await settledWithin(timers, Promise.all([takeOver.stop(), forgotten.stop(), retention.stop()]), TAKE_OVER_MS);
     await membership.stop();
     router.stop();
     directory.stop();
@@ -245,6 +274,7 @@ export function createWire(options: WireOptions): Wire {
 
   return {
     calls,
+    submissions,
     runners: directory,
     sessions,
     flush: new ReceiptFlush({ authenticator: options.authenticator, catalog, acceptance, asks, ledgerWatch }),

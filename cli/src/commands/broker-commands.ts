@@ -6,7 +6,7 @@ import { type Command, Option } from "commander";
 import { isLoopback } from "../connect/address.js";
 import { DATA_FOLDER, devFilePath, readDevFile, writeDevFile } from "../connect/dev-file.js";
 import { EXIT, type ExitCode, messageOf, startError, usageError } from "../errors.js";
-import { repeated, seconds, wholeNumber } from "../input.js";
+import { DAY_MS, repeated, retentionDays, seconds, wholeNumber } from "../input.js";
 import { type CliIo, printJson } from "../io.js";
 import { type CommandContext, command, type JsonOption } from "./command.js";
 import { type LogLevel, logLevelOption } from "./logs.js";
@@ -21,6 +21,7 @@ interface ListenOptions extends JsonOption {
   readonly logLevel: LogLevel;
   readonly drainSeconds: number;
   readonly index: boolean;
+  readonly retentionDays: number | "never";
 }
 
 const anyPort = wholeNumber(0, 65_535);
@@ -33,6 +34,12 @@ function listening(made: Command, logLevel: LogLevel): Command {
     .option("--no-grpc", "do not listen for gRPC")
     .option("--allow-origin <origin>", "let pages of this origin in; can be repeated", repeated)
     .option("--no-index", "keep no index for listing calls")
+    .addOption(
+      new Option("--retention-days <n>", "how long settled calls are kept; a fraction, or never removed with `never`")
+        .env("TOOLRUNNER_RETENTION_DAYS")
+        .argParser(retentionDays)
+        .default(7),
+    )
     .addOption(logLevelOption(logLevel))
     .option("--drain-seconds <n>", "longest drain at SIGTERM", seconds(3_600), DRAIN_MS_DEFAULT / 1000);
 }
@@ -177,12 +184,13 @@ async function bootstrapKey(host: string, io: CliIo): Promise<BootstrapKey | und
   }
 }
 
-function listenOptions(options: ListenOptions): Pick<BrokerOptions, "http" | "grpc" | "allowOrigins" | "index"> {
+function listenOptions(options: ListenOptions): Pick<BrokerOptions, "http" | "grpc" | "allowOrigins" | "index" | "retentionMs"> {
   return {
     http: { host: options.host, port: options.port },
     grpc: options.grpc ? { host: options.host, port: options.grpcPort } : null,
     allowOrigins: options.allowOrigin ?? [],
     index: options.index,
+    retentionMs: options.retentionDays === "never" ? "never" : Math.round(options.retentionDays * DAY_MS),
   };
 }
 

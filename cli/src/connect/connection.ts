@@ -80,6 +80,15 @@ export async function resolveRunner(options: RunnerOptions, io: Pick<CliIo, "env
   return { address, token };
 }
 
+/** Resolves the broker's HTTP address as for agents, and the runner key as for runners. Throws usage faults. */
+export async function resolveRunnerApi(options: RunnerOptions, io: Pick<CliIo, "env" | "cwd">): Promise<ApiTarget> {
+  const dev = await devFileOf(io);
+  const { url } = await resolveAgent({ url: options.url }, io);
+  const token = await namedToken(options, io);
+  if (token !== undefined) return { url, key: typeof token === "string" ? token : await token() };
+  return { url, key: dev !== undefined && isLoopback(hostOf(url)) ? dev.runner_token : undefined };
+}
+
 /** What the options name, else what the environment names. Naming a key twice in one place is a mistake that would hide which one counts. */
 async function namedToken(options: RunnerOptions, io: Pick<CliIo, "env" | "cwd">): Promise<RunnerTarget["token"] | undefined> {
   const places = [

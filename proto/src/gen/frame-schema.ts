@@ -20,6 +20,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"reconcileAnswer","json":"reconcileAnswer","proto":"reconcile_answer","oneof":"frame","kind":"message","type":"ReconcileAnswer"},
     {"name":"credential","json":"credential","proto":"credential","oneof":"frame","kind":"message","type":"Credential"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
+    {"name":"callUpdate","json":"callUpdate","proto":"call_update","oneof":"frame","kind":"message","type":"CallUpdate"},
   ],
   Hello: [
     {"name":"protocolVersions","json":"protocolVersions","proto":"protocol_versions","repeated":true,"kind":"uint32"},
@@ -150,6 +151,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"maxResultContextBytes","json":"maxResultContextBytes","proto":"max_result_context_bytes","kind":"uint32"},
     {"name":"confirmation","json":"confirmation","proto":"confirmation","kind":"string"},
     {"name":"scopes","json":"scopes","proto":"scopes","repeated":true,"kind":"string"},
+    {"name":"submissionTimeoutSeconds","json":"submissionTimeoutSeconds","proto":"submission_timeout_seconds","kind":"uint32"},
   ],
   ReconcileAnswer: [
     {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
@@ -179,6 +181,13 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"message","json":"message","proto":"message","kind":"string"},
     {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
   ],
+  CallUpdate: [
+    {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+    {"name":"updateId","json":"updateId","proto":"update_id","kind":"string"},
+    {"name":"text","json":"text","proto":"text","kind":"string"},
+    {"name":"percentage","json":"percentage","proto":"percentage","optional":true,"kind":"double"},
+    {"name":"dataJson","json":"dataJson","proto":"data_json","kind":"string"},
+  ],
   BrokerFrame: [
     {"name":"welcome","json":"welcome","proto":"welcome","oneof":"frame","kind":"message","type":"Welcome"},
     {"name":"refusal","json":"refusal","proto":"refusal","oneof":"frame","kind":"message","type":"Refusal"},
@@ -191,6 +200,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"reconcile","json":"reconcile","proto":"reconcile","oneof":"frame","kind":"message","type":"Reconcile"},
     {"name":"credentialRequest","json":"credentialRequest","proto":"credential_request","oneof":"frame","kind":"message","type":"CredentialRequest"},
     {"name":"credentialAccepted","json":"credentialAccepted","proto":"credential_accepted","oneof":"frame","kind":"message","type":"CredentialAccepted"},
+    {"name":"updateAnswer","json":"updateAnswer","proto":"update_answer","oneof":"frame","kind":"message","type":"UpdateAnswer"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
   Welcome: [
@@ -203,6 +213,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"limits","json":"limits","proto":"limits","kind":"message","type":"SessionLimits"},
     {"name":"wantsToolDefinitions","json":"wantsToolDefinitions","proto":"wants_tool_definitions","kind":"bool"},
     {"name":"renewsCredentials","json":"renewsCredentials","proto":"renews_credentials","kind":"bool"},
+    {"name":"takesCallUpdates","json":"takesCallUpdates","proto":"takes_call_updates","kind":"bool"},
   ],
   SessionLimits: [
     {"name":"frameBytes","json":"frameBytes","proto":"frame_bytes","kind":"uint32"},
@@ -271,5 +282,10 @@ export const FRAME_SCHEMAS: MessageSchemas = {
   ],
   CredentialAccepted: [
     {"name":"expiresInMs","json":"expiresInMs","proto":"expires_in_ms","kind":"uint32"},
+  ],
+  UpdateAnswer: [
+    {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+    {"name":"updateId","json":"updateId","proto":"update_id","kind":"string"},
+    {"name":"disposition","json":"disposition","proto":"disposition","kind":"enum","names":{"UPDATE_DISPOSITION_UNSPECIFIED":0,"UPDATE_DISPOSITION_STORED":1,"UPDATE_DISPOSITION_NOT_SUBMITTED":2,"UPDATE_DISPOSITION_SETTLED":3,"UPDATE_DISPOSITION_EXHAUSTED":4,"UPDATE_DISPOSITION_UNKNOWN_CALL":5,"UPDATE_DISPOSITION_CONFLICT":6}},
   ],
 };

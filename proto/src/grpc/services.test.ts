@@ -60,6 +60,9 @@ describe("gRPC services", () => {
       cancelCall: unused,
       confirmCall: unused,
       reconcileCall: unused,
+      createBatch: unused,
+      updateCall: unused,
+      settleCall: unused,
     };
     const server = new Server();
     server.addService(callsService, handlers);
@@ -100,7 +103,7 @@ describe("gRPC services", () => {
       type.kind === "service" ? type.methods.map((method) => `/${type.typeName}/${method.name}`) : [],
     );
     expect(paths.sort()).toEqual(declared.sort());
-    expect(declared.length).toBe(19);
+    expect(declared.length).toBe(22);
     expect(CatalogDefinition.fullName).toBe("toolrunner.v1.Catalog");
     expect(DiagnosticsDefinition.fullName).toBe("toolrunner.v1.Diagnostics");
   });

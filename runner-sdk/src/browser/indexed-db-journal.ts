@@ -10,6 +10,7 @@ import type { EventLog } from "../core/log.js";
 import { memoryJournal } from "../core/memory-journal.js";
 import { type HeldSlot, slotPrefix, takeOwnSlot } from "./journal-slots.js";
 import { isNewer, storeFault } from "./journal-store.js";
+import { announceJournal, findOrphans } from "./orphan-journals.js";
 import { StoredJournal } from "./stored-journal.js";
 import { webLocks } from "./web-lock.js";
 
@@ -45,6 +46,11 @@ export function indexedDbJournal(name = ""): Journal {
         }
         throw storeFault(error);
       }
+    },
+    async *orphans({ clock, log, owner = NOBODY, signal }) {
+      const locks = webLocks();
+      if (locks === null || typeof indexedDB === "undefined") return;
+      yield* findOrphans({ locks, prefix: slotPrefix(name, owner), clock, log, signal });
     },
   };
 }
@@ -82,7 +88,9 @@ async function openOwn(locks: LockManager, name: string, { clock, log, owner = N
     while (newer.length < NEWER_MAX) {
       const slot = await takeOwnSlot(locks, prefix);
       try {
-        return await StoredJournal.open(slot, { clock, log, runnerId: owner.runnerId });
+        const journal = await StoredJournal.open(slot, { clock, log, runnerId: owner.runnerId });
+        announceJournal(prefix, slot.name);
+        return journal;
       } catch (error) {
         if (!isNewer(error)) {
           slot.lock.release();

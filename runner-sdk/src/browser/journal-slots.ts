@@ -37,7 +37,7 @@ export async function takeOwnSlot(locks: LockManager, prefix: string): Promise<H
     }
   }
   const slot = randomId("slot");
-  const lock = await takeLock(locks, prefix + slot, { waitMs: null });
+  const lock = await takeLock(locks, prefix + slot, { waitMs: HAND_OVER_MS });
   if (lock === null) throw new Error("a lock that nobody else can know was not given");
   // Read again: another runner of this page may have made one meanwhile.
   rememberSlots(storage, prefix, [...readSlots(storage, prefix), slot].slice(-REMEMBERED_MAX));

@@ -21,6 +21,8 @@ export interface JournalMeta {
   readonly journalId: string;
   /** Of the runner that last had it; "" when unknown. */
   readonly runnerId: string;
+  /** When it was given back, Unix ms; null while somebody has it, and after a crash. */
+  readonly leftAt: number | null;
 }
 
 interface JournalSchema extends DBSchema {
@@ -100,8 +102,9 @@ export async function readStore(store: JournalStore): Promise<StoredJournal> {
 
 function readMeta(stored: unknown): JournalMeta | null {
   if (typeof stored !== "object" || stored === null) return null;
-  const { journalId, runnerId } = stored as Readonly<Record<string, unknown>>;
-  return typeof journalId === "string" && journalId !== "" && typeof runnerId === "string" ? { journalId, runnerId } : null;
+  const { journalId, runnerId, leftAt } = stored as Readonly<Record<string, unknown>>;
+  if (typeof journalId !== "string" || journalId === "" || typeof runnerId !== "string") return null;
+  return { journalId, runnerId, leftAt: typeof leftAt === "number" ? leftAt : null };
 }
 
 /** One transaction's worth of changes. */

@@ -7,7 +7,7 @@
  */
 import type { HeldRunnerId, Place, PlaceFacts } from "../core/place.js";
 import { Listeners, waitUntilBack, watchNetwork } from "./browser-place.js";
-import { holdTabId, type TabId } from "./tab-id.js";
+import { borrowTabId, holdTabId, type TabId } from "./tab-id.js";
 
 /** The place of a page. */
 export function createPagePlace(view: Window, document: Document): Place {
@@ -74,6 +74,11 @@ class PagePlace implements Place {
         id.release();
       },
     };
+  }
+
+  async borrowRunnerId(id: string): Promise<HeldRunnerId | null> {
+    const release = await borrowTabId(id);
+    return release === null ? null : { current: id, release };
   }
 
   async present(signal: AbortSignal): Promise<void> {

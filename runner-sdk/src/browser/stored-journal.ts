@@ -61,6 +61,8 @@ export class StoredJournal implements OpenJournal {
     private readonly slot: HeldSlot,
     private readonly meta: JournalMeta,
     readonly view: JournalPicture,
+    /** When whoever had it before gave it back, Unix ms; null when that one crashed, or nobody had it. */
+    readonly leftAt: number | null,
     private readonly options: StoredJournalOptions,
   ) {}
 
@@ -86,7 +88,13 @@ export class StoredJournal implements OpenJournal {
       }
       const journalId = isDamaged || stored.meta === null ? randomId("jrn") : stored.meta.journalId;
       const runnerId = options.runnerId === "" ? (stored.meta?.runnerId ?? "") : options.runnerId;
-      const made = new StoredJournal(slot, { journalId, runnerId }, picture.reopened(options.clock), options);
+      const made = new StoredJournal(
+        slot,
+        { journalId, runnerId, leftAt: null },
+        picture.reopened(options.clock),
+        stored.meta?.leftAt ?? null,
+        options,
+      );
       for (const { key, record } of stored.records) made.#keep(key, record);
       const overdue = made.#takeOverdue();
       // Also shows that the place can be written.
@@ -162,7 +170,7 @@ export class StoredJournal implements OpenJournal {
     const store = this.#store;
     const batch = this.#queue;
     this.#queue = [];
-    const last = store === null ? undefined : this.#write(store, batch);
+    const last = store === null ? undefined : this.#write(store, batch, { ...this.meta, leftAt: this.options.clock.now() });
     const before = this.#flushing;
     this.#store = null;
     // Waits for its transactions; whoever takes the journal next reads after them, since a database does one after the other.
@@ -192,13 +200,12 @@ export class StoredJournal implements OpenJournal {
   }
 
   /** Writes a batch and answers for it; true when it is durable. The transaction is begun before this returns. Never rejects. */
-  #write(store: JournalStore, batch: readonly Waiting[]): Promise<boolean> {
-    if (batch.length === 0) return Promise.resolve(true);
+  #write(store: JournalStore, batch: readonly Waiting[], meta?: JournalMeta): Promise<boolean> {
     const put = batch.map(({ record }) => ({ key: this.#nextKey++, record }));
     const isAwaited = batch.some(({ resolve }) => resolve !== undefined);
     this.#sincePruned += put.length;
     const remove = this.#sincePruned >= PRUNED_EACH ? this.#takeOverdue() : [];
-    return writeStore(store, { put, remove }, isAwaited).then(
+    return writeStore(store, { put, remove, ...(meta === undefined ? {} : { meta }) }, isAwaited).then(
       () => {
         for (const { key, record } of put) this.#keep(key, record);
         for (const { record, resolve } of batch) {

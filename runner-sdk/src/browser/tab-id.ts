@@ -8,6 +8,7 @@
  * - where there is neither storage nor a way to ask other tabs, the id is new with each load, and so nobody else's.
  */
 import { randomId } from "../core/ids.js";
+import { takeLock, webLocks } from "./web-lock.js";
 
 const PREFIX = "toolrunner:runner:";
 /** How long the page before, which is on its way out, may take to give an id back. */
@@ -51,6 +52,14 @@ export async function holdTabId(binding: string): Promise<TabId> {
       inUse.delete(key);
     },
   };
+}
+
+/** Takes the id of a tab that is gone; null when it is somebody's, or none of a tab, or there are no locks to tell. Never rejects. */
+export async function borrowTabId(id: string): Promise<(() => void) | null> {
+  const locks = webLocks();
+  if (locks === null || !FORM.test(id)) return null;
+  const lock = await takeLock(locks, `${PREFIX}${id}`, { waitMs: 0 }).catch(() => null);
+  return lock === null ? null : () => lock.release();
 }
 
 class HeldTabId implements TabId {
@@ -108,19 +117,18 @@ function tabStorage(): Storage | null {
 /** Takes an id for this page. The answer gives it back; null when another page has it. */
 async function takeId(id: string): Promise<(() => void) | null> {
   // Absent where the page did not come over https or from this machine.
-  const locks = navigator.locks as LockManager | undefined;
-  return locks === undefined ? askForId(id) : lockId(locks, id);
+  const locks = webLocks();
+  return locks === null ? askForId(id) : lockId(locks, id);
 }
 
-function lockId(locks: LockManager, id: string): Promise<(() => void) | null> {
-  return new Promise((resolve) => {
-    locks
-      .request(`${PREFIX}${id}`, { signal: AbortSignal.timeout(HAND_OVER_MS) }, () => new Promise<void>((giveBack) => resolve(giveBack)))
-      .catch((error: unknown) => {
-        // Anything but the time-out means that there are no locks here: nobody can object.
-        resolve(error instanceof DOMException && error.name === "TimeoutError" ? null : () => {});
-      });
-  });
+async function lockId(locks: LockManager, id: string): Promise<(() => void) | null> {
+  try {
+    const lock = await takeLock(locks, `${PREFIX}${id}`, { waitMs: HAND_OVER_MS });
+    return lock === null ? null : () => lock.release();
+  } catch {
+    // There are no locks here: nobody can object.
+    return () => {};
+  }
 }
 
 /** Asks the other tabs of this origin; one that has the id, or asks for it at the same time, objects. */

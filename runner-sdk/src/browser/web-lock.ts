@@ -19,13 +19,13 @@ export function webLocks(): LockManager | null {
 }
 
 /**
- * Takes a lock within `waitMs`, at once or not at all when that is 0, and whenever it is free when that is `null`; `signal` ends
- * the wait. Resolves with null when it was not to be had. Rejects where the browser lets this page have no locks.
+ * Takes a lock within `waitMs`, at once or not at all when that is 0; or, with a `signal`, whenever it is free until that aborts.
+ * Resolves with null when it was not to be had. Rejects where the browser lets this page have no locks.
  */
 export function takeLock(
   locks: LockManager,
   name: string,
-  { waitMs, signal }: { readonly waitMs: number | null; readonly signal?: AbortSignal },
+  wait: { readonly waitMs: number } | { readonly signal: AbortSignal },
 ): Promise<HeldLock | null> {
   return new Promise((resolve, reject) => {
     let release: () => void = () => {};
@@ -51,20 +51,13 @@ export function takeLock(
         });
       });
     };
-    const giveUp = endOfWait(waitMs, signal);
-    locks
-      .request(name, waitMs === 0 ? { ifAvailable: true } : giveUp === undefined ? {} : { signal: giveUp }, hold)
-      .catch((error: unknown) => {
-        if (isReleased) return;
-        if (isHeld) stolen();
-        else if (error instanceof DOMException && (error.name === "TimeoutError" || error.name === "AbortError")) resolve(null);
-        else reject(error);
-      });
+    const options: LockOptions =
+      "signal" in wait ? { signal: wait.signal } : wait.waitMs === 0 ? { ifAvailable: true } : { signal: AbortSignal.timeout(wait.waitMs) };
+    locks.request(name, options, hold).catch((error: unknown) => {
+      if (isReleased) return;
+      if (isHeld) stolen();
+      else if (error instanceof DOMException && (error.name === "TimeoutError" || error.name === "AbortError")) resolve(null);
+      else reject(error);
+    });
   });
-}
-
-function endOfWait(waitMs: number | null, signal: AbortSignal | undefined): AbortSignal | undefined {
-  const late = waitMs === null || waitMs === 0 ? undefined : AbortSignal.timeout(waitMs);
-  if (late === undefined || signal === undefined) return late ?? signal;
-  return AbortSignal.any([late, signal]);
 }

@@ -3,9 +3,10 @@
  *
  * Invariant: only messages of the one form are taken, and only while a runner watches; all others are the product's own.
  */
-import type { Place, PlaceFacts } from "../core/place.js";
+import type { HeldRunnerId, Place, PlaceFacts } from "../core/place.js";
 import { Listeners, waitUntilBack, watchNetwork } from "./browser-place.js";
 import { createPagePlace, pageFacts } from "./page-place.js";
+import { borrowTabId } from "./tab-id.js";
 
 const WANTED = { toolrunner: "page_state_wanted" } as const;
 
@@ -79,6 +80,11 @@ class WorkerPlace implements Place {
 
   holdRunnerId(): Promise<null> {
     return Promise.resolve(null);
+  }
+
+  async borrowRunnerId(id: string): Promise<HeldRunnerId | null> {
+    const release = await borrowTabId(id);
+    return release === null ? null : { current: id, release };
   }
 
   async present(signal: AbortSignal): Promise<void> {

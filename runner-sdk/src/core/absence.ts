@@ -3,16 +3,19 @@
  * when it is there again.
  *
  * Invariants (R4, R5, G4):
- * - what has not begun is given back and will not begin; receipts that are not acknowledged go out in a request that outlives the page;
+ * - what has not begun is given back and will not begin; receipts that are not acknowledged go out in a request that outlives the page,
+ *   with those whose records are being written: the only ones that are ever sent before they are known to be durable;
  * - the journal is given back only when nothing runs: who takes it over may take its starts for those of a process that is gone;
  * - no session is made before the place is there and the journal is held again (G2).
  * Nothing relies on any of it: what was promised is in the journal before.
  */
+import type { Adoption } from "./adoption.js";
 import { messageOf } from "./errors.js";
 import { flushBody } from "./flush-body.js";
 import type { GrantDesk } from "./grant-desk.js";
 import type { JournalGate } from "./journal-gate.js";
 import type { EventLog } from "./log.js";
+import type { Receipt } from "./messages.js";
 import type { Place } from "./place.js";
 import type { Session } from "./session.js";
 import type { Transport } from "./transport.js";
@@ -22,6 +25,7 @@ export interface AbsenceOptions {
   readonly gate: JournalGate;
   readonly desk: GrantDesk;
   readonly log: EventLog;
+  readonly adoption: Adoption;
   readonly session: () => Session | null;
   /** Who sends the last request; null before anybody was admitted. */
   readonly sender: () => {
@@ -69,24 +73,27 @@ export class Absence {
     this.#visibility = visibility;
     this.options.session()?.tellInstance();
     // The last that a page on a phone may ever hear.
-    if (hides) this.#flush();
+    if (hides) this.#flush(durableReceipts(this.options.gate));
   }
 
   #leave(): void {
-    const { desk, gate, log, session } = this.options;
+    const { desk, gate, log, session, adoption } = this.options;
+    void adoption.stop();
     const isIdle = desk.handBack("the page is left");
-    this.#flush();
+    // A tool that leads to another page ends as its page does: its record is being written, and nobody will be here when it is. Known
+    // to the broker and not to the journal, an outcome is at worst reported as unknown for a call that has settled, which changes nothing.
+    this.#flush([...durableReceipts(gate), ...desk.unwritten()]);
     session()?.close(4501, "the page is left");
     if (isIdle) gate.suspend();
     log.info("page_left", { journal_kept: !isIdle });
   }
 
-  #flush(): void {
-    const { transport, gate, log, sender } = this.options;
+  #flush(receipts: Iterable<Receipt>): void {
+    const { transport, log, sender } = this.options;
     const from = sender();
     if (transport.flush === undefined || from === null) return;
     try {
-      const flush = flushBody(from, receiptsOf(gate));
+      const flush = flushBody(from, receipts);
       if (flush === null) return;
       transport.flush(flush.body);
       log.info("receipts_flushed", { count: flush.count });
@@ -96,6 +103,6 @@ export class Absence {
   }
 }
 
-function* receiptsOf(gate: JournalGate) {
+function* durableReceipts(gate: JournalGate): Iterable<Receipt> {
   for (const { receipt } of gate.view.unacknowledged()) if (receipt !== null) yield receipt;
 }

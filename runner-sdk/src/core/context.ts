@@ -83,7 +83,8 @@ export interface ToolContext extends CallContext {
   progress(update: ProgressUpdate): void;
   /**
    * Ends the turn of a tool with `resultSemantics: "submission"`: return what this returns. The final outcome follows by
-   * `runner.settle(callId, …)`. Throws in a tool of another kind.
+   * `runner.settle(callId, …)`, news on the way by `runner.update(callId, …)`. A `signal` that was looked at before stays alive: it
+   * aborts when the submitted call is cancelled, or its time is up. Throws in a tool of another kind.
    */
   submit(handle: unknown): Submission;
 }

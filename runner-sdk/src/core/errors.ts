@@ -95,15 +95,32 @@ export class NotJsonError extends Error {
   }
 }
 
-/** `settle` was called for a call that this runner's journal does not hold as submitted. */
+/**
+ * `settle` or `update` was called for a call that does not take it:
+ * - `submission_unknown`: the journal (`settle`) or the broker (`update`) knows no such submission of this runner's binding;
+ * - `submission_settled`: it has its final outcome already;
+ * - `result_too_large`, `update_too_large`: over the limit; `update_invalid`: not JSON, or it says nothing;
+ * - `updates_exhausted`: the call has as many updates as it may have;
+ * - `updates_waiting`: too many updates wait for a broker;
+ * - `updates_unsupported`: the broker is older than this SDK and takes none.
+ */
 export class SubmissionError extends Error {
   override readonly name = "SubmissionError";
   constructor(
-    readonly code: "submission_unknown" | "submission_settled" | "result_too_large",
+    readonly code:
+      | "submission_unknown"
+      | "submission_settled"
+      | "result_too_large"
+      | "update_invalid"
+      | "update_too_large"
+      | "updates_exhausted"
+      | "updates_waiting"
+      | "updates_unsupported",
     message: string,
     readonly callId: string,
+    options?: ErrorOptions,
   ) {
-    super(message);
+    super(message, options);
   }
 }
 

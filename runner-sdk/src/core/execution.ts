@@ -46,6 +46,8 @@ export interface ExecutionHost {
   link(): SessionLink | null;
   /** Takes a receipt whose record is durable. */
   deliver(receipt: Receipt): void;
+  /** Takes the signal of a handler that returned a handle, where the handler looked at it. */
+  submitted(callId: string, controller: AbortController): void;
 }
 
 /** `withdrawing`: it will not start, and its journaled start is being taken back. `finishing`: the handler has ended. */
@@ -62,6 +64,8 @@ export class Execution {
   phase: ExecutionPhase = "admitting";
   /** Number of the first answer of the present session (0: its hello) that listed this grant; null before. */
   listedFrom: number | null = null;
+  /** What came of it, from when that is known until it is durable; null before and after. */
+  unwritten: Receipt | null = null;
   /** Resolves when it is settled, durably unless the phase is `withdrawing`, whether the handler begins. */
   readonly startDecided: Promise<void>;
   /** Resolves when nothing more will come of it. */
@@ -277,12 +281,17 @@ export class Execution {
     const { host } = this;
     const finishedAtUnixMs = host.clock.now();
     const receipt = await receiptOf(host.sha256, this.grant, outcome, { startedAtUnixMs, finishedAtUnixMs });
+    this.unwritten = receipt;
     const written = await host.journal.appendUntilWritten({ kind: "finished", receipt, at: finishedAtUnixMs });
+    this.unwritten = null;
     if (!written) {
       host.log.error("receipt_not_journaled", { ...this.#name, outcome: outcome.kind });
       return;
     }
     if (this.#cancelDelivered) host.link()?.send(cancelAnswerFrame(this.grant, outcome.kind === "cancelled" ? "stopped" : "ignored"));
+    // Kept before the broker can know of the handle, and so before it can take the call back.
+    if (outcome.kind === "submitted" && this.#controller !== null && this.#abortReason === null)
+      host.submitted(this.grant.callId, this.#controller);
     host.deliver(receipt);
   }
 

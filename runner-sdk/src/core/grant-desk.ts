@@ -23,6 +23,8 @@ import type { Grant, GrantMessage, GrantName, HeldReport, Receipt, ReportedPhase
 import { failure, receiptOf } from "./outcome.js";
 import { ReconcileDesk } from "./reconcile-desk.js";
 import type { SessionLink } from "./session-link.js";
+import { endSubmission, type SubmissionEnd, SubmissionSignals } from "./submission-signals.js";
+import { UpdateDesk } from "./update-desk.js";
 import { cancelAnswerFrame, declineFrame, pongFrame, protocolFaultFrame, revokeAnswerFrame, startedFrame } from "./wire.js";
 
 /** Grants that one report lists at most: what a frame holds. Running ones come first. */
@@ -39,13 +41,20 @@ export interface GrantDeskOptions {
   readonly sha256: Sha256;
   readonly authorize: ExecutionHost["authorize"];
   readonly concurrency: number;
+  readonly random: () => number;
+  /** How many `reconcile` handlers look at once; by default as many as calls run. */
+  readonly reconcileConcurrency?: number;
   /** Called when something ended or was acknowledged: the desk may be idle now. */
   readonly onProgressed: () => void;
+  /** Called when the broker took a submitted call back. */
+  readonly onSubmissionEnded: ((end: SubmissionEnd) => void) | undefined;
 }
 
 /** Decides about grants; see the rules above. */
 export class GrantDesk {
   readonly delivery: Delivery;
+  readonly updates: UpdateDesk;
+  readonly submissions = new SubmissionSignals();
   readonly #live = new Map<string, Execution>();
   /** Refused fences whose record is not durable yet, by call. */
   readonly #refusing = new Map<string, number>();
@@ -66,11 +75,21 @@ export class GrantDesk {
       journal,
       handlers: options.handlers,
       delivery: this.delivery,
-      concurrency: options.concurrency,
+      concurrency: options.reconcileConcurrency ?? options.concurrency,
       isLive: (callId) => [...this.#live.values()].some(({ grant }) => grant.callId === callId),
       isAccepting: () => this.#accepting,
     });
-    this.#host = { clock, log, journal, sha256, authorize, link: () => this.#link, deliver: (receipt) => this.delivery.send(receipt) };
+    this.updates = new UpdateDesk({ clock, random: options.random, journal, isLive: (grantId) => this.#live.has(grantId) });
+    this.#host = {
+      clock,
+      log,
+      journal,
+      sha256,
+      authorize,
+      link: () => this.#link,
+      deliver: (receipt) => this.delivery.send(receipt),
+      submitted: (callId, controller) => this.submissions.keep(callId, controller),
+    };
   }
 
   /** Whether nothing runs and every receipt is acknowledged. */
@@ -119,6 +138,11 @@ export class GrantDesk {
       }
     }
     return isIdle;
+  }
+
+  /** Receipts that are on their way into the journal. */
+  *unwritten(): Iterable<Receipt> {
+    for (const { unwritten } of this.#live.values()) if (unwritten !== null) yield unwritten;
   }
 
   /** Resolves when everything that is live now is over. */
@@ -175,11 +199,13 @@ export class GrantDesk {
     for (const report of reported) {
       if (report.phase === "not_started") journal.note({ kind: "acknowledged", grantId: report.grantId, at: clock.now() });
     }
+    this.updates.attach(link);
     this.delivery.attach(link).catch(() => log.error("receipts_resend_failed"));
   }
 
   detach(): void {
     this.#link = null;
+    this.updates.detach();
     this.#reconciles.detach();
     this.delivery.detach();
   }
@@ -193,9 +219,12 @@ export class GrantDesk {
         return this.#cancel(message.name, message.reason, link);
       case "revoke":
         void this.#revoke(message.name, link);
+        endSubmission(this.options, this.submissions, message.name, message.reason);
         return;
       case "reconcile":
         return this.#reconciles.take(message.order, link);
+      case "update_answer":
+        return this.updates.answer(message.callId, message.updateId, message.disposition);
       case "receipt_ack":
         if (this.#hasNoReceipt(message.grantId)) {
           // The broker knows what became of it, or that nobody will ask any more.
@@ -364,7 +393,10 @@ export class GrantDesk {
     const live = this.#live.get(name.grantId);
     if (live?.phase === "running" || live?.phase === "finishing") return "running";
     const entry = this.options.journal.view.get(name.grantId);
-    return entry === undefined ? "not_started" : reportedPhase(entry);
+    if (entry !== undefined) return reportedPhase(entry);
+    // G1: what was acknowledged is dropped in time, so that it is not known does not mean that it never began. A broker asks about
+    // such a grant only when its ledger went back in time.
+    return name.fence > this.options.journal.view.forgottenFence ? "not_started" : "outcome_unknown";
   }
 
   /** One timer for all leases and deadlines, set to the earliest. */
@@ -391,8 +423,9 @@ export class GrantDesk {
     this.#watch = { dueMs, cancel: () => timer.cancel() };
   }
 
-  /** Stops the timer. */
+  /** Stops the timer, and gives up the updates that wait. */
   close(): void {
+    this.updates.close();
     this.#watch?.cancel();
     this.#watch = null;
   }

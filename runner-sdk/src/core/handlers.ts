@@ -130,6 +130,10 @@ function checkTool(given: unknown, index: number): Handler {
     if (typeof tool[field] !== "boolean") throw fail(`\`${field}\` is ${quote(tool[field])}, and must be true or false`);
   }
   within(tool.timeoutSeconds, 5, 86_400, "timeoutSeconds", fail);
+  if (tool.submissionTimeoutSeconds !== undefined) {
+    if (tool.resultSemantics !== "submission") throw fail('`submissionTimeoutSeconds` needs resultSemantics: "submission"');
+    within(tool.submissionTimeoutSeconds, 5, 2_592_000, "submissionTimeoutSeconds", fail);
+  }
   within(tool.maxResultContextBytes, 1_024, 32_768, "maxResultContextBytes", fail);
   if (
     !Array.isArray(tool.scopes) ||

@@ -2,7 +2,13 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { createManualClock } from "../testing/manual-clock.js";
 import type { JournalRecord } from "./journal.js";
-import { ACKNOWLEDGED_KEPT_MAX, ACKNOWLEDGED_KEPT_MS, ACKNOWLEDGED_PAYLOAD_MAX, JournalPicture, OPEN_KEPT_MS } from "./journal-picture.js";
+import {
+  ACKNOWLEDGED_KEPT_MAX,
+  ACKNOWLEDGED_KEPT_MS,
+  ACKNOWLEDGED_PAYLOAD_MAX,
+  JournalPicture,
+  SUBMITTED_KEPT_MS,
+} from "./journal-picture.js";
 import type { Outcome } from "./messages.js";
 
 /** The manual clock's beginning. */
@@ -54,6 +60,37 @@ describe("what a journal's records say", () => {
     expect(picture.refusedFence("call_g")).toBe(9);
   });
 
+  it("keeps a start without an end while thousands of others come and go, and knows up to which fence it dropped any (G1)", () => {
+    const clock = createManualClock();
+    const picture = new JournalPicture(clock);
+    picture.apply(granted("lost", 2));
+    picture.apply({ kind: "started", grantId: "lost", at: clock.now() });
+    const later = picture.reopened(clock);
+    expect(later.forgottenFence).toBe(0);
+    for (let index = 0; index <= ACKNOWLEDGED_KEPT_MAX; index += 1) {
+      later.apply(granted(`g${index}`, 10 + index));
+      later.apply(finished(`g${index}`, clock.now()));
+      later.apply(acknowledged(`g${index}`, clock.now()));
+    }
+    expect(later.get("g0")).toBeUndefined();
+    expect(later.get("lost")).toMatchObject({ phase: "started", acknowledged: false });
+    expect(later.forgottenFence).toBe(10);
+    expect(later.reopened(clock).forgottenFence).toBe(10);
+    // What never began is dropped without a trace: that it is not known is then true.
+    later.apply({ kind: "refused", callId: "call_r", grantId: "r", fence: 99_999, neverStarted: true, at: clock.now() });
+    later.apply(acknowledged("r", clock.now()));
+    clock.advance(ACKNOWLEDGED_KEPT_MS + 1);
+    later.prune();
+    expect(later.get("r")).toBeUndefined();
+    expect(later.forgottenFence).toBe(10 + ACKNOWLEDGED_KEPT_MAX);
+  });
+
+  it("takes a refusal of a grant that it does not know, and that may have begun, for a start whose end nobody knows (G1)", () => {
+    const picture = new JournalPicture(createManualClock());
+    picture.apply({ kind: "refused", callId: "call_g", grantId: "g", fence: 4, neverStarted: false, at: 0 });
+    expect(picture.get("g")).toMatchObject({ phase: "started", startedHere: false, refused: true });
+  });
+
   it("takes a start back only when the refusal says that the handler never began", () => {
     const picture = new JournalPicture(createManualClock());
     for (const [id, neverStarted] of [
@@ -68,12 +105,12 @@ describe("what a journal's records say", () => {
     expect(picture.get("running")?.phase).toBe("started");
   });
 
-  it("opens a submitted call again for its final receipt, and keeps it settleable for 7 days", () => {
+  it("opens a submitted call again for its final receipt, and keeps it settleable for 30 days", () => {
     const clock = createManualClock();
     const picture = new JournalPicture(clock);
     picture.apply(finished("g", clock.now(), { kind: "submitted", handleJson: '"h"' }));
     picture.apply(acknowledged("g", clock.now()));
-    clock.jumpWall(OPEN_KEPT_MS - 1);
+    clock.jumpWall(SUBMITTED_KEPT_MS - 1);
     picture.prune();
     expect(picture.get("g")?.receipt?.outcome.kind).toBe("submitted");
     picture.apply(finished("g", clock.now()));
@@ -81,7 +118,7 @@ describe("what a journal's records say", () => {
     const other = new JournalPicture(clock);
     other.apply(finished("h", clock.now(), { kind: "submitted", handleJson: '"h"' }));
     other.apply(acknowledged("h", clock.now()));
-    clock.jumpWall(OPEN_KEPT_MS);
+    clock.jumpWall(SUBMITTED_KEPT_MS);
     other.prune();
     expect(other.get("h")).toBeUndefined();
   });

@@ -10,8 +10,10 @@ export const ACKNOWLEDGED_KEPT_MS = 24 * 3_600_000;
 export const ACKNOWLEDGED_KEPT_MAX = 10_000;
 /** How much payload acknowledged records may hold together. */
 export const ACKNOWLEDGED_PAYLOAD_MAX = 16 * 1_048_576;
-/** How long a submitted call can be settled, and a start without an end is reported. */
+/** How long a start without an end is reported. */
 export const OPEN_KEPT_MS = 7 * ACKNOWLEDGED_KEPT_MS;
+/** How long a submitted call can be settled: as long as a tool may let it wait. */
+export const SUBMITTED_KEPT_MS = 30 * ACKNOWLEDGED_KEPT_MS;
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -61,6 +63,7 @@ export class JournalPicture implements JournalView {
   readonly #acknowledged = new FirstInFirstOut<Kept>();
   readonly #submitted = new FirstInFirstOut<Kept>();
   #payload = 0;
+  #forgottenFence = 0;
 
   constructor(private readonly clock: Clock = systemClock) {}
 
@@ -82,6 +85,10 @@ export class JournalPicture implements JournalView {
     let newest: number | null = null;
     for (const entry of this.ofCall(callId)) if (entry.refused && (newest === null || entry.fence > newest)) newest = entry.fence;
     return newest;
+  }
+
+  get forgottenFence(): number {
+    return this.#forgottenFence;
   }
 
   /** How many grants are known. */
@@ -129,7 +136,12 @@ export class JournalPicture implements JournalView {
         break;
       }
       case "refused": {
-        const entry = this.#entries.get(record.grantId) ?? this.#add(new Kept(record.callId, record.grantId, record.fence, record.at));
+        let entry = this.#entries.get(record.grantId);
+        if (entry === undefined) {
+          entry = this.#add(new Kept(record.callId, record.grantId, record.fence, record.at));
+          // It may have begun, and its records were dropped.
+          if (!record.neverStarted) entry.phase = "started";
+        }
         entry.refused = true;
         if (record.neverStarted && entry.phase === "started") {
           entry.phase = "granted";
@@ -173,7 +185,7 @@ export class JournalPicture implements JournalView {
       this.#forget(entry);
     }
     for (let entry = this.#submitted.oldest; entry !== undefined; entry = this.#submitted.oldest) {
-      if (now - entry.at < OPEN_KEPT_MS) break;
+      if (now - entry.at < SUBMITTED_KEPT_MS) break;
       this.#forget(entry);
     }
   }
@@ -181,6 +193,7 @@ export class JournalPicture implements JournalView {
   /** The same picture for a later process: what had started there has an unknown outcome here, and what is overdue is dropped. */
   reopened(clock: Clock): JournalPicture {
     const next = new JournalPicture(clock);
+    next.#forgottenFence = this.#forgottenFence;
     for (const entry of this.#entries.values()) {
       const overdue = entry.phase === "started" && clock.now() - entry.at >= OPEN_KEPT_MS;
       if (!overdue) next.restore({ ...entry, startedHere: false });
@@ -213,6 +226,7 @@ export class JournalPicture implements JournalView {
 
   #forget(entry: Kept): void {
     this.#close(entry);
+    if (entry.phase !== "granted") this.#forgottenFence = Math.max(this.#forgottenFence, entry.fence);
     this.#entries.delete(entry.grantId);
     const siblings = this.#byCall.get(entry.callId);
     if (siblings === undefined || siblings instanceof Kept) this.#byCall.delete(entry.callId);

@@ -55,6 +55,8 @@ export interface JournalView {
   unacknowledged(): Iterable<JournalEntry>;
   /** The newest refused fence of a call; null when none. */
   refusedFence(callId: string): number | null;
+  /** The newest fence of a grant that began and whose records were dropped: that one, or an older one, is not known says nothing. 0: none. */
+  readonly forgottenFence: number;
 }
 
 /** A journal that this process holds. */
@@ -93,6 +95,17 @@ export interface JournalOpening {
   readonly log?: EventLog;
 }
 
+/** A journal whose runner is gone, and that this process holds now. */
+export interface OrphanJournal {
+  /** Of the runner that is gone; "" when unknown. */
+  readonly runnerId: string;
+  readonly journal: OpenJournal;
+  /** False: it was given back so long ago that no grant can be left which was sent to its runner and never read. */
+  readonly mayBeAsked: boolean;
+  /** Deletes it with all that it holds. */
+  destroy(): Promise<void>;
+}
+
 /** A place where a journal is kept. */
 export interface Journal {
   /** For logs: "memory", "file", … */
@@ -101,4 +114,6 @@ export interface Journal {
   readonly durable: boolean;
   /** Takes the journal for this process and reads it. @throws JournalError when another process has it or it cannot be read. */
   open(options: JournalOpening): Promise<OpenJournal>;
+  /** Journals of the same owner whose runners are gone, as that becomes known, each open; until the signal aborts. Absent where there can be none. */
+  orphans?(options: JournalOpening & { readonly signal: AbortSignal }): AsyncIterable<OrphanJournal>;
 }

@@ -112,6 +112,21 @@ export interface Welcome {
   readonly wantsToolDefinitions: boolean;
   /** It takes a newer credential in band. */
   readonly renewsCredentials: boolean;
+  /** False: the broker knows no updates of submitted calls. */
+  readonly takesCallUpdates: boolean;
+}
+
+/** What became of an update of a submitted call. */
+export type UpdateDisposition = "stored" | "not_submitted" | "settled" | "exhausted" | "unknown_call" | "conflict" | "unknown";
+
+/** News of a submitted call, as it is sent. */
+export interface CallUpdate {
+  readonly callId: string;
+  readonly updateId: string;
+  readonly text: string;
+  readonly percentage: number | undefined;
+  /** "" for none. */
+  readonly dataJson: string;
 }
 
 /** A frame from the broker. */
@@ -129,6 +144,7 @@ export type BrokerMessage =
   | { readonly kind: "revoke"; readonly name: GrantName; readonly reason: string }
   | { readonly kind: "reconcile"; readonly order: ReconcileOrder }
   | { readonly kind: "receipt_ack"; readonly callId: string; readonly grantId: string; readonly disposition: ReceiptDisposition }
+  | { readonly kind: "update_answer"; readonly callId: string; readonly updateId: string; readonly disposition: UpdateDisposition }
   | { readonly kind: "ping"; readonly number: number; readonly acknowledged: number }
   | { readonly kind: "drain"; readonly reason: string; readonly deadlineMs: number }
   | { readonly kind: "credential_request"; readonly expiresInMs: number }
@@ -136,8 +152,8 @@ export type BrokerMessage =
   | { readonly kind: "protocol_fault"; readonly code: string; readonly message: string; readonly callId: string }
   | { readonly kind: "unknown" };
 
-/** A frame about one grant. */
-export type GrantMessage = Extract<BrokerMessage, { kind: "grant" | "cancel" | "revoke" | "reconcile" | "receipt_ack" }>;
+/** A frame about one grant or call. */
+export type GrantMessage = Extract<BrokerMessage, { kind: "grant" | "cancel" | "revoke" | "reconcile" | "receipt_ack" | "update_answer" }>;
 
 /** What a runner can say about its surroundings. */
 export interface InstanceFacts {

@@ -20,6 +20,8 @@ export interface Place {
   watch(listener: () => void): () => void;
   /** The id for a runner of this binding that was given none, the same after a reload; null where the place keeps none. */
   holdRunnerId(binding: string): Promise<HeldRunnerId | null>;
+  /** Takes the id of a runner of the same place that is gone; null when that may be somebody's, or the place has no say in it. */
+  borrowRunnerId(id: string): Promise<HeldRunnerId | null>;
   /** Resolves when the place is there, at once if it is; rejects when the signal aborts. */
   present(signal: AbortSignal): Promise<void>;
   /** Calls back when it is being put away: what is not under way when the listener returns may never be. The answer takes it off. */

@@ -8,6 +8,7 @@ import type { Journal } from "./journal.js";
 import { createEventLog, type EventLog, type Log } from "./log.js";
 import { memoryJournal } from "./memory-journal.js";
 import type { InstanceFacts } from "./messages.js";
+import type { SubmissionEnd } from "./submission-signals.js";
 import type { Transport } from "./transport.js";
 
 /** Options of {@link createRunner}. */
@@ -25,6 +26,12 @@ export interface RunnerOptions {
   readonly journal?: Journal;
   /** Checked before each handler: return `allow()` or `forbid(reason)`. */
   readonly authorize?: (ctx: AuthorizeContext) => Authorization | Promise<Authorization>;
+  /**
+   * Told when a submitted call is over without this runner's word: it was cancelled, or its final outcome did not come in time. It
+   * reaches the runner that submitted, also in a later process with the same journal, where that is connected at the time; the
+   * handler's `ctx.signal` aborts too, in the process that submitted, where the handler looked at it.
+   */
+  readonly onSubmissionEnded?: (end: SubmissionEnd) => void;
   /** Calls that run at once, 1–1,024; 16 by default. */
   readonly concurrency?: number;
   /** Stable id of this runner; by default made from its journal, so that a restart takes over its own session, and in a page one for each tab. */
@@ -49,6 +56,7 @@ export interface ResolvedOptions {
   readonly subject: string;
   readonly journal: Journal;
   readonly authorize: RunnerOptions["authorize"];
+  readonly onSubmissionEnded: RunnerOptions["onSubmissionEnded"];
   readonly concurrency: number;
   readonly runnerId: string | null;
   /** What the runner can say about itself at the moment. */
@@ -77,6 +85,8 @@ export function resolveOptions(options: RunnerOptions): ResolvedOptions {
   }
   if (!Number.isFinite(stopGraceMs) || stopGraceMs < 0) throw invalid("stopGraceMs", "must be a number of milliseconds, 0 or more");
   if (options.authorize !== undefined && typeof options.authorize !== "function") throw invalid("authorize", "must be a function");
+  if (options.onSubmissionEnded !== undefined && typeof options.onSubmissionEnded !== "function")
+    throw invalid("onSubmissionEnded", "must be a function");
   if (options.journal !== undefined && typeof options.journal.open !== "function")
     throw invalid("journal", "must be a journal, such as fileJournal(path)");
   const labelled = Object.entries(labels);
@@ -97,6 +107,7 @@ export function resolveOptions(options: RunnerOptions): ResolvedOptions {
     subject: options.subject ?? "",
     journal: options.journal ?? transport.journal ?? memoryJournal(),
     authorize: options.authorize,
+    onSubmissionEnded: options.onSubmissionEnded,
     concurrency,
     runnerId: options.runnerId ?? null,
     instance: () => ({ ...(transport.place?.facts() ?? { visibility: "unknown", focused: false }), labels: { ...labels } }),

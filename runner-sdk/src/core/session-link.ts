@@ -9,6 +9,8 @@ export interface SessionLink {
   readonly leaseMs: number;
   /** False from when the channel closed. */
   readonly open: boolean;
+  /** False: the broker knows no updates of submitted calls. */
+  readonly takesCallUpdates: boolean;
   /** So much waits to be sent that what may be dropped should be. */
   readonly congested: boolean;
   /** Resolves when there is room to send again, or the session is over. */

@@ -138,6 +138,10 @@ class RunningSession implements SessionLink {
     return this.#welcome?.leaseMs ?? 0;
   }
 
+  get takesCallUpdates(): boolean {
+    return this.#welcome?.takesCallUpdates ?? false;
+  }
+
   get congested(): boolean {
     return this.options.channel.bufferedBytes > CONGESTED_BYTES;
   }
@@ -211,6 +215,7 @@ class RunningSession implements SessionLink {
       case "revoke":
       case "reconcile":
       case "receipt_ack":
+      case "update_answer":
       case "credential_request":
       case "credential_accepted":
         if (this.#welcome !== null) return this.#takeWelcomed(message);
@@ -239,6 +244,7 @@ class RunningSession implements SessionLink {
       case "revoke":
       case "reconcile":
       case "receipt_ack":
+      case "update_answer":
         return desk.take(message, this);
     }
   }

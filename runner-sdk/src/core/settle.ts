@@ -9,6 +9,7 @@ import type { JournalGate } from "./journal-gate.js";
 import { toJsonText, utf8Bytes } from "./json.js";
 import type { Outcome } from "./messages.js";
 import { outcomeOfToolError, RESULT_BYTES_DEFAULT, receiptOf } from "./outcome.js";
+import type { SubmissionSignals } from "./submission-signals.js";
 
 /**
  * `settling` holds the calls that are being settled right now: one settlement wins.
@@ -23,6 +24,7 @@ export async function settleSubmission(
     readonly clock: Clock;
     readonly sha256: Sha256;
     readonly settling: Set<string>;
+    readonly submissions: SubmissionSignals;
   },
   callId: string,
   settlement: Settlement,
@@ -38,6 +40,7 @@ export async function settleSubmission(
     if (!(await journal.appendUntilWritten({ kind: "finished", receipt, at: now }))) {
       throw new RunnerStoppedError(`the runner was stopped before the outcome of call ${callId} was journaled`);
     }
+    deps.submissions.forget(callId);
     delivery.send(receipt);
   } finally {
     settling.delete(callId);

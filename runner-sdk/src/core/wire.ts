@@ -11,11 +11,13 @@ import {
   Visibility,
   CancelLevel as WireCancelLevel,
   ReceiptDisposition as WireDisposition,
+  UpdateDisposition as WireUpdateDisposition,
 } from "@toolrunner/proto";
 import type { Handler } from "./handlers.js";
 import { declarationOf } from "./handlers.js";
 import type {
   BrokerMessage,
+  CallUpdate,
   CancelLevel,
   GrantName,
   HeldReport,
@@ -25,6 +27,7 @@ import type {
   ReceiptDisposition,
   ReconcileOutcome,
   ReportedPhase,
+  UpdateDisposition,
 } from "./messages.js";
 
 /** The runner's end of a session's channel. */
@@ -113,6 +116,7 @@ export function toolDefinitionsFrame(handlers: readonly Handler[]): OutboundFram
     maxResultContextBytes: tool.maxResultContextBytes,
     confirmation: tool.confirmation,
     scopes: [...tool.scopes],
+    submissionTimeoutSeconds: tool.submissionTimeoutSeconds ?? 0,
   }));
   return { frame: { $case: "toolDefinitions", value: { tools } } };
 }
@@ -122,6 +126,8 @@ export const instanceStateFrame = (facts: InstanceFacts): OutboundFrame => ({
 });
 
 export const claimFrame = (slots: number): OutboundFrame => ({ frame: { $case: "claim", value: { slots } } });
+
+export const callUpdateFrame = (update: CallUpdate): OutboundFrame => ({ frame: { $case: "callUpdate", value: { ...update } } });
 
 export const pongFrame = (number: number, held: readonly HeldReport[]): OutboundFrame => ({
   frame: { $case: "pong", value: { number, held: held.map(heldGrant) } },
@@ -232,6 +238,10 @@ export function readFrame({ frame }: InboundFrame): BrokerMessage {
         grantId: frame.value.grantId,
         disposition: dispositionOf(frame.value.disposition),
       };
+    case "updateAnswer": {
+      const { callId, updateId, disposition } = frame.value;
+      return { kind: "update_answer", callId, updateId, disposition: UPDATE_DISPOSITIONS[disposition] ?? "unknown" };
+    }
     case "ping":
       return { kind: "ping", ...frame.value };
     case "drain":
@@ -246,6 +256,15 @@ export function readFrame({ frame }: InboundFrame): BrokerMessage {
       return { kind: "unknown" };
   }
 }
+
+const UPDATE_DISPOSITIONS: Partial<Record<WireUpdateDisposition, UpdateDisposition>> = {
+  [WireUpdateDisposition.STORED]: "stored",
+  [WireUpdateDisposition.NOT_SUBMITTED]: "not_submitted",
+  [WireUpdateDisposition.SETTLED]: "settled",
+  [WireUpdateDisposition.EXHAUSTED]: "exhausted",
+  [WireUpdateDisposition.UNKNOWN_CALL]: "unknown_call",
+  [WireUpdateDisposition.CONFLICT]: "conflict",
+};
 
 function dispositionOf(disposition: WireDisposition): ReceiptDisposition {
   switch (disposition) {

@@ -99,11 +99,20 @@ export function createFakeBroker(): FakeBroker {
     nextSession() {
       const session = waiting.shift();
       if (session !== undefined) return Promise.resolve(session);
-      return within(
+      let taker: ((session: FakeSession) => void) | undefined;
+      const came = within<FakeSession>(
         WAIT_MS,
         () => "no session was opened",
-        (resolve) => takers.push(resolve),
+        (resolve) => {
+          taker = resolve;
+          takers.push(resolve);
+        },
       );
+      return came.catch((error: unknown) => {
+        // Who gave up must not get the session that comes later.
+        takers.splice(0, takers.length, ...takers.filter((one) => one !== taker));
+        throw error;
+      });
     },
   };
 }
@@ -196,6 +205,7 @@ function createFakeSession(channel: BrokerChannel, credential: string, epoch: nu
           serverTimeUnixMs: Date.now(),
           limits,
           wantsToolDefinitions: false,
+          takesCallUpdates: true,
           renewsCredentials: true,
           ...overrides,
         },

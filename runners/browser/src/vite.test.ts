@@ -82,7 +82,7 @@ describe("the plugin for Vite", () => {
     expect([await plain.text(), plain.headers.get("content-security-policy")]).toEqual(["vite's own", null]);
     const strict = await (await serve(true)).ask("/");
     expect([await strict.text(), strict.headers.get("content-security-policy")]).toEqual(["vite's own", strictPolicy(DEV.ws)]);
-    expect(strictPolicy(DEV.ws)).toContain("connect-src 'self' ws://127.0.0.1:7070;");
+    expect(strictPolicy(DEV.ws)).toContain("connect-src 'self' http://127.0.0.1:7070 ws://127.0.0.1:7070;");
     expect(strictPolicy()).toContain("connect-src 'self';");
     expect(strictPolicy(DEV.ws)).not.toMatch(/unsafe|\*/);
   });

@@ -116,7 +116,8 @@ async function readConnection(file: string): Promise<Connection | undefined> {
  * from text. `ws` is the broker's address; without one the page reaches its own origin alone.
  */
 export function strictPolicy(ws?: string): string {
-  const broker = ws === undefined ? "" : ` ${new URL(ws).origin}`;
+  // The session, and the last request of a page that closes: browsers do not take the one address for the other.
+  const broker = ws === undefined ? "" : ` ${new URL(ws).origin.replace(/^ws/, "http")} ${new URL(ws).origin}`;
   return [
     "default-src 'none'",
     "script-src 'self'",

@@ -41,7 +41,10 @@ function greet(channel: FrameChannel<RunnerFrame, BrokerFrame>, said: Said): voi
         limits,
       };
       channel.send({
-        frame: { $case: "welcome", value: { ...welcome, serverTimeUnixMs: 0, wantsToolDefinitions: false, renewsCredentials: false } },
+        frame: {
+          $case: "welcome",
+          value: { ...welcome, serverTimeUnixMs: 0, wantsToolDefinitions: false, renewsCredentials: false, takesCallUpdates: false },
+        },
       });
     }
     said.closed.push(await channel.closed);

@@ -59,6 +59,8 @@ export interface SdkStage {
   settled(call: Call, withinMs?: number, states?: readonly string[]): Promise<Call>;
   /** Waits until a handler with this number began. */
   began(n: number): Promise<Effect>;
+  /** Records in all journals of the page's origin: kinds, and `finished N` for results of handlers with a number. */
+  recorded(page: Page): Promise<readonly string[]>;
   /** Ends the browser with SIGKILL and starts it again with the same profile. */
   restartBrowser(): Promise<void>;
   close(): Promise<void>;
@@ -139,6 +141,7 @@ export async function startSdkStage(start: BrowserStart & { readonly figures?: P
           withinMs,
         ),
       began: (n) => eventually(`handler ${n}`, () => effects.find((effect) => effect.n === n)),
+      recorded: (page) => page.evaluate(readJournals),
       async restartBrowser() {
         await browser.kill9();
         browser = await startBrowser(start);
@@ -150,6 +153,33 @@ export async function startSdkStage(start: BrowserStart & { readonly figures?: P
     await close();
     throw error;
   }
+}
+
+/** In the page: reads beside the runner, without a lock, as no runner may. */
+async function readJournals(): Promise<readonly string[]> {
+  const answer = <T>(request: IDBRequest<T>) =>
+    new Promise<T>((resolve, reject) => {
+      request.onsuccess = () => resolve(request.result);
+      request.onerror = () => reject(request.error);
+    });
+  const found: string[] = [];
+  for (const { name = "" } of await indexedDB.databases()) {
+    if (!name.startsWith("toolrunner journal")) continue;
+    const store = await answer(indexedDB.open(name));
+    const records = (await answer(store.transaction("records").objectStore("records").getAll())) as readonly {
+      readonly kind: string;
+      readonly receipt?: { readonly outcome: { readonly resultJson?: string } };
+    }[];
+    store.close();
+    for (const { kind, receipt } of records) {
+      found.push(
+        receipt?.outcome.resultJson === undefined
+          ? kind
+          : `${kind} ${(JSON.parse(receipt.outcome.resultJson) as { readonly n: number }).n}`,
+      );
+    }
+  }
+  return found;
 }
 
 /** Resolves with the runner's id when the page's runner is ready. */
@@ -183,6 +213,9 @@ globalThis.serve = (options = {}) => {
     sdk.defineTool({ name: "hold", description: "Work until released.", run: async (args, ctx) => { await effect(args, ctx); await held(args.n); return { n: args.n, text: "x".repeat(args.size ?? 0) }; } }),
     sdk.defineTool({ name: "again", description: "Work until released; repeatable.", idempotent: true, run: async (args, ctx) => { await effect(args, ctx); await held(args.n); return { n: args.n }; } }),
   ];
+  tools.push(sdk.defineTool({ name: "asked", description: "Work until released; knows afterwards whether it was done.",
+    run: async (args, ctx) => { await effect(args, ctx); await held(args.n); return { n: args.n }; },
+    reconcile: async (ctx) => sdk.applied({ n: ctx.arguments.n, found_by: runner.runnerId }) }));
   const log = (event, fields) => {
     // A beacon: it goes out although the page does.
     navigator.sendBeacon?.("/log", JSON.stringify({ event, runner: runner?.runnerId, ...fields }));
@@ -191,7 +224,7 @@ globalThis.serve = (options = {}) => {
   const { journal, authorizeWaits, ...rest } = options;
   runner = sdk.createRunner({ transport: sdk.connectWebSocket(${JSON.stringify(ws)}), binding: "page", subject: "user_1", token: ${JSON.stringify(RUNNER_KEY)}, tools, log,
     ...(journal === undefined ? {} : { journal: sdk.indexedDbJournal(journal) }),
-    ...(authorizeWaits ? { authorize: async () => { await tell("/effects", { call: "", fence: 0, runner: runner.runnerId, n: -1 }); await new Promise((go) => { globalThis.authorized = go; }); return sdk.allow(); } } : {}), ...rest });
+    ...(authorizeWaits ? { authorize: async () => { await tell("/effects", { call: "", fence: 0, runner: runner.runnerId, n: -1 }); if (!globalThis.isLet) await new Promise((go) => { globalThis.authorized = go; }); return sdk.allow(); } } : {}), ...rest });
   globalThis.runner = runner;
   runner.start().catch(() => undefined);
   return runner;

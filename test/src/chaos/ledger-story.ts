@@ -154,6 +154,8 @@ class Teller implements Story {
       case "cancel_requested":
         this.#cancelAsked = true;
         return null;
+      case "updated":
+        return null;
       case "adopted":
         this.takeOvers += 1;
         return null;
@@ -238,6 +240,7 @@ class Teller implements Story {
     if (before !== "needs_reconciliation") this.#fault("order_of_entries", `reconciled at ${version} while ${before}`);
     if (entry.outcome === "not_applied") this.notApplied.push({ version, atMs: entry.at });
     if (entry.error !== null) return { state: "failed", code: entry.error.code };
+    if (entry.cancelled === true) return { state: "cancelled", code: "call_cancelled" };
     if (entry.outcome === "not_applied") return { state: "queued" };
     return { state: "succeeded", value: entry.value?.kind === "inline" ? valueDigest(entry.value.json) : "blob" };
   }

@@ -74,6 +74,7 @@ describe("the error table", () => {
   const refusals = [
     ...found(/new BrokerError\(\s*"([^"]*)"/g),
     ...found(/\bkind: "refused",\s*code: "([^"]*)"/g, "broker/src/wire/"),
+    ...found(/\brefused\(\s*"([^"]*)"/g, "broker/src/domain/call/"),
     ...found(/\bfault\(\s*"([^"]*)",\s*\d/g, "broker/src/gateway/"),
   ];
   const settlements = [

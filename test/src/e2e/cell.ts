@@ -36,6 +36,7 @@ export interface RunnerSetting {
   readonly concurrency?: number;
   readonly authorize?: NonNullable<RunnerOptions["authorize"]>;
   readonly line?: Line;
+  readonly onSubmissionEnded?: NonNullable<RunnerOptions["onSubmissionEnded"]>;
 }
 
 export interface Cell {
@@ -45,11 +46,12 @@ export interface Cell {
   readonly client: AgentClient;
   /** Everything that the broker logged. */
   readonly logged: readonly string[];
-  /** HTTP as it is on the wire. */
+  /** HTTP as it is on the wire, by the agent's key unless `by` is the runner's. */
   http(
     method: string,
     path: string,
     body?: unknown,
+    by?: "agent" | "runner",
   ): Promise<{ readonly status: number; readonly body: Record<string, unknown> & { readonly error?: Record<string, unknown> } }>;
   line(): Promise<Line>;
   /** Starts a runner; the cell stops it at its end. */
@@ -96,10 +98,13 @@ export async function startCell(transport: TransportKind, ledger: LedgerKind): P
     client,
     logged,
     line,
-    async http(method, path, body) {
+    async http(method, path, body, by = "agent") {
       const response = await fetch(`${broker.addresses.http}${path}`, {
         method,
-        headers: { authorization: `Bearer ${AGENT_KEY}`, ...(body === undefined ? {} : { "content-type": "application/json" }) },
+        headers: {
+          authorization: `Bearer ${by === "agent" ? AGENT_KEY : RUNNER_KEY}`,
+          ...(body === undefined ? {} : { "content-type": "application/json" }),
+        },
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       });
       return { status: response.status, body: (await response.json()) as Record<string, unknown> };

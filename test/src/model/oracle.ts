@@ -20,6 +20,9 @@ interface RawEntry {
   readonly confirmationExpiresAtMs?: number | null;
   readonly request?: { readonly toolset: string; readonly tool: string };
   readonly receipt?: { readonly grantId: string; readonly outcome: string };
+  readonly startedGrantId?: string;
+  readonly askId?: string;
+  readonly cancelled?: boolean;
 }
 
 type Phase = "awaiting" | "queued" | "running" | "submitted" | "unknown" | "settled";
@@ -33,11 +36,16 @@ interface KnownGrant {
 
 interface KnownCall {
   readonly repeatable: boolean;
+  /** A person has to confirm it first. */
+  readonly asks: boolean;
+  confirmed: boolean;
   phase: Phase;
   version: number;
   newest: string | undefined;
   readonly grants: Map<string, KnownGrant>;
   readonly receipts: Set<string>;
+  /** The question to a reconcile handler whose answer counts. */
+  question: string | undefined;
   /** How often somebody said that it was not applied. */
   notApplied: number;
   starts: number;
@@ -76,7 +84,7 @@ export class Oracle {
 
   /** How many entries of this kind there are. */
   count(kind: string): number {
-    return this.site.store.entries.filter(({ data }) => (JSON.parse(data) as RawEntry).kind === kind).length;
+    return this.site.store.entries.filter((stored) => stored !== undefined && (JSON.parse(stored.data) as RawEntry).kind === kind).length;
   }
 
   private broken(rule: string, what: string): void {
@@ -112,11 +120,16 @@ export class Oracle {
     }
     const known: KnownCall = {
       repeatable: SIM_TOOLS.some(({ toolset, tool, idempotent }) => toolset === request.toolset && tool === request.tool && idempotent),
+      asks: SIM_TOOLS.some(
+        ({ toolset, tool, confirmation }) => toolset === request.toolset && tool === request.tool && confirmation === "always",
+      ),
+      confirmed: false,
       phase: (raw.confirmationExpiresAtMs ?? null) !== null ? "awaiting" : "queued",
       version: stored.version,
       newest: undefined,
       grants: new Map(),
       receipts: new Set(),
+      question: undefined,
       notApplied: 0,
       starts: 0,
     };
@@ -132,6 +145,7 @@ export class Oracle {
     switch (raw.kind) {
       case "confirmed":
         expect("awaiting");
+        known.confirmed = true;
         known.phase = "queued";
         break;
       case "granted":
@@ -157,10 +171,26 @@ export class Oracle {
       case "evidence":
         known.receipts.add(raw.receipt?.grantId ?? "");
         break;
+      case "reconcile_granted":
+        expect("running", "unknown");
+        if (known.repeatable || raw.startedGrantId !== known.newest)
+          this.broken("G4", `${callId} is asked about in vain: it may be repeated`);
+        if (phase === "running") this.ends(known, raw.startedGrantId, "lease_lost");
+        known.question = stored.entryId;
+        known.phase = "unknown";
+        break;
+      case "reconcile_unanswered":
+        expect("unknown");
+        if (raw.grantId !== known.question) this.broken("G4", `a question about ${callId} ends that is not open`);
+        known.question = undefined;
+        break;
       case "reconciled":
         expect("unknown");
+        if (raw.askId !== undefined && raw.askId !== known.question)
+          this.broken("G4", `${callId} takes the answer to a question that is not open`);
+        known.question = undefined;
         if (raw.outcome === "not_applied") known.notApplied += 1;
-        known.phase = raw.outcome === "not_applied" && (raw.error ?? null) === null ? "queued" : "settled";
+        known.phase = raw.outcome === "not_applied" && (raw.error ?? null) === null && raw.cancelled !== true ? "queued" : "settled";
         break;
       case "timed_out":
         known.phase = phase === "running" && !known.repeatable ? "unknown" : "settled";
@@ -183,6 +213,7 @@ export class Oracle {
     known.phase = "running";
     known.newest = stored.entryId;
     known.grants.set(stored.entryId, { fence: stored.version, runnerId, over: undefined });
+    if (known.asks && !known.confirmed) this.broken("G7", `${callId} is granted, and nobody confirmed it`);
     if (!known.repeatable && known.starts > known.notApplied)
       this.broken("I3", `${callId} began, and is granted again, and nobody said that it was not applied`);
   }

@@ -30,9 +30,11 @@ export class SdkJournal {
     return this.records.some(is);
   }
 
-  /** Receipts that no broker acknowledged, and starts whose end nobody asked about. */
+  /** Receipts that no broker acknowledged, and starts whose end nobody asked about: one that was asked about is refused. */
   get owed(): number {
-    return [...(this.view?.unacknowledged() ?? [])].filter(({ phase }) => phase !== "granted").length;
+    return [...(this.view?.unacknowledged() ?? [])].filter(
+      ({ phase, refused }) => phase === "finished" || (phase === "started" && !refused),
+    ).length;
   }
 
   /** Calls that ended with a handle and have no final outcome yet. */
@@ -75,8 +77,8 @@ export class SdkJournal {
         noted = [];
         const written = last.then(async () => {
           await process.world.sleep(process.random.between(0.1, 4));
-          if (process.dead && process.random.chance(0.5)) return;
-          keep(batch);
+          if (!process.dead || process.random.chance(0.5)) keep(batch);
+          // A process that is dead learns nothing any more.
           await process.turn(0);
           await picture.append(record);
         });

@@ -3,22 +3,26 @@
  * What must hold whenever it does something is checked where it does it.
  */
 import { createHash } from "node:crypto";
-import type { BrokerFrame, FrameChannel, RunnerFrame } from "@toolrunner/proto";
+import { type BrokerFrame, type FrameChannel, ReceiptDisposition, type RunnerFrame } from "@toolrunner/proto";
 import {
   type Authorization,
   allow,
+  applied,
   ConnectError,
   createRunner,
   defineTool,
   forbid,
+  notApplied,
+  type Reconciliation,
   type Runner,
   SubmissionError,
   type Tool,
   type ToolContext,
   ToolError,
+  unknown,
 } from "@toolrunner/runner-sdk";
 import { SdkJournal } from "./sdk-journal.js";
-import { SimProcess, type SimRunnerOptions, type SimSite, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
+import { SimProcess, type SimRunnerOptions, type SimSite, type SimTool, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
 
 /** What scripted cases say about a handler; by default it follows from the seed. */
 export interface HandlerScript {
@@ -28,8 +32,15 @@ export interface HandlerScript {
   readonly runMs?: number;
   /** The handler goes on when its signal aborts. */
   readonly deaf?: boolean;
+  /** What the call is for is done when the handler ends; by default when it begins. */
+  readonly late?: boolean;
   /** It fails with a retryable error, that many times in this process. */
   readonly failures?: number;
+}
+
+/** What a runner of the site says of a tool. */
+export function declared({ tool, idempotent, reconciles }: SimTool): SimRunnerOptions["tools"][number] {
+  return { tool, idempotent, ...(reconciles === true ? { reconciles } : {}) };
 }
 
 type Channel = FrameChannel<BrokerFrame, RunnerFrame>;
@@ -39,6 +50,10 @@ export class SdkRunner implements SiteRunner {
   calm = false;
   script: HandlerScript | undefined;
   readonly journal: SdkJournal;
+  /** The script takes its id away from it. */
+  mayEnd = false;
+  /** How it ended for good. */
+  ended: string | undefined;
   /** Frames from brokers that wait: scripted cases hold a socket's buffer up. */
   private held: (() => void)[] | undefined;
   private incarnation = 0;
@@ -51,7 +66,8 @@ export class SdkRunner implements SiteRunner {
     private readonly site: SimSite,
     readonly options: SimRunnerOptions,
   ) {
-    this.journal = new SdkJournal(options.runnerId);
+    // Two processes that go by one id have two journals.
+    this.journal = new SdkJournal(`${options.runnerId}_${site.runners.length}`);
     this.process = this.fresh();
   }
 
@@ -82,6 +98,11 @@ export class SdkRunner implements SiteRunner {
     this.channel = undefined;
   }
 
+  /** It has a session, and knows it. */
+  get ready(): boolean {
+    return this.runner?.state.kind === "ready";
+  }
+
   /** From now on frames from brokers wait, as in the buffer of a socket that nobody reads. */
   hold(): void {
     this.held ??= [];
@@ -107,7 +128,8 @@ export class SdkRunner implements SiteRunner {
       runner.start().catch((error: unknown) => site.failed(`${process.name} did not start: ${String(error)}`));
       runner.closed.then(
         ({ kind }) => {
-          if (!process.dead) site.failed(`${process.name} ended as ${kind}`);
+          this.ended = kind;
+          if (!process.dead && !this.mayEnd) site.failed(`${process.name} ended as ${kind}`);
         },
         (error: unknown) => site.failed(String(error)),
       );
@@ -139,11 +161,11 @@ export class SdkRunner implements SiteRunner {
       clock: process.clock,
       random: () => process.random.next(),
       authorize: (ctx) => this.admit(process, ctx.callId),
-      tools: options.tools.map(({ tool, idempotent }) => this.tool(process, tool, idempotent)),
+      tools: options.tools.map((tool) => this.tool(process, tool)),
     });
   }
 
-  private tool(process: SimProcess, name: string, idempotent: boolean): Tool {
+  private tool(process: SimProcess, { tool: name, idempotent, reconciles }: SimRunnerOptions["tools"][number]): Tool {
     return defineTool({
       name,
       description: "A tool.",
@@ -151,7 +173,21 @@ export class SdkRunner implements SiteRunner {
       cancellable: true,
       resultSemantics: name === SUBMISSION_TOOL ? "submission" : "completion",
       run: (_args, ctx) => this.run(process, name, ctx),
+      ...(reconciles === true ? { reconcile: ({ callId }) => this.look(process, callId) } : {}),
     });
+  }
+
+  /** The reconcile handler: it looks at one moment, and says so at a later one, or never. */
+  private async look(process: SimProcess, callId: string): Promise<Reconciliation> {
+    const { random } = process;
+    const isSure = this.calm || this.script !== undefined;
+    await process.turn(random.between(0.1, 30));
+    const isDone = this.site.effects(callId) > 0;
+    if (!isSure && random.chance(0.1)) return new Promise(() => {});
+    if (!isSure && random.chance(0.1)) throw new Error("the look failed");
+    await process.turn(isSure || random.chance(0.7) ? 1 : random.between(1, 5_000));
+    if (!isSure && random.chance(0.2)) return unknown();
+    return isDone ? applied(callId) : notApplied();
   }
 
   private async admit(process: SimProcess, callId: string): Promise<Authorization> {
@@ -172,6 +208,9 @@ export class SdkRunner implements SiteRunner {
     }
     this.site.started(this, { callId, grantId, fence });
     this.running.add(grantId);
+    // What the call is for is done at the beginning, or at the end of a handler that gets so far.
+    const isEarly = this.script === undefined ? random.chance(0.5) : this.script.late !== true;
+    if (isEarly) this.site.effect(callId);
     try {
       const scripted = this.script?.runMs;
       const runMs = scripted ?? (this.calm ? random.between(1, 20) : random.between(0, random.chance(0.15) ? 15_000 : 600));
@@ -182,12 +221,13 @@ export class SdkRunner implements SiteRunner {
         if (ctx.signal.aborted && this.script?.deaf !== true && (this.script !== undefined || random.chance(0.5))) break;
         if (this.calm) break;
       }
-      ctx.signal.throwIfAborted();
+      if (this.script?.deaf !== true) ctx.signal.throwIfAborted();
       const fails = this.script === undefined ? !this.calm && random.chance(0.1) : this.failed < (this.script.failures ?? 0);
       if (fails) {
         this.failed += 1;
         throw new ToolError("no_luck", "no luck", { retryable: this.script !== undefined || random.chance(0.7) });
       }
+      if (!isEarly) this.site.effect(callId);
       if (tool !== SUBMISSION_TOOL) return callId;
       this.submitted(process, callId);
       return ctx.submit(callId);
@@ -242,7 +282,9 @@ export class SdkRunner implements SiteRunner {
           if (frame.frame?.$case === "grant") site.granted({ options }, frame.frame.value);
           if (frame.frame?.$case === "receiptAck") {
             const { callId, grantId, disposition } = frame.frame.value;
-            site.acknowledged(callId, grantId, disposition);
+            const hasReceipt = journal.holds((record) => record.kind === "finished" && record.receipt.grantId === grantId);
+            // Of a start whose end nobody knows it says that nobody will ask any more.
+            if (hasReceipt || disposition !== ReceiptDisposition.EXPIRED) site.acknowledged(callId, grantId, disposition);
           }
           yield frame;
         }

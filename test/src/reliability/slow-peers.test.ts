@@ -157,7 +157,8 @@ describe("a runner that never reads its socket", () => {
     });
     console.log(`a flooding runner was read up to ${(taken / MIB).toFixed(1)} MiB; at most ${heldMib.toFixed(1)} MiB outside the heap`);
     expect(closeOf(broker, "flood")?.fields).toMatchObject({ code: 4502 });
-    expect(heldMib).toBeLessThan(32);
+    // Read without end, its answers would pile up to 16 MiB before it is closed for them.
+    expect(heldMib).toBeLessThan(14);
     expect(taken / MIB).toBeLessThan(32);
     expect((await called).body.state).toBe("succeeded");
   });

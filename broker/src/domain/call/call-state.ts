@@ -26,6 +26,8 @@ export interface CallRequest {
   readonly idempotent: boolean;
   readonly cancellable: boolean;
   readonly submission: boolean;
+  /** How long a submission waits for its final receipt; absent: the default. */
+  readonly submissionTimeoutMs?: number;
   readonly modelResultBytesMax: number;
   readonly scopes: readonly string[];
   /** SHA-256 of the request's canonical body: the same key with another hash is a conflict. */
@@ -113,6 +115,8 @@ export interface CallRecord {
   readonly eventSeq: number;
   /** Grants that count: those that were returned unstarted do not. */
   readonly attempts: number;
+  /** Runners that could not take it, in a row. */
+  readonly declines: number;
   /** Null while a person decides and after settlement of a submission. */
   readonly deadlineAtMs: number | null;
   /** The newest grant, also after it ended: its receipt still settles. */
@@ -125,6 +129,17 @@ export interface CallRecord {
   readonly consumedReceipt: { readonly grantId: string; readonly digest: string } | null;
   /** `grantId/digest` of each receipt that is stored and can do no more: late ones, and those that led to earlier retries. */
   readonly evidence: readonly string[];
+  /** The updates that the call got while it was submitted, oldest first. */
+  readonly updates: readonly StoredUpdate[];
+}
+
+/** An update that is stored; its text is in the event of this number. */
+export interface StoredUpdate {
+  /** Chosen by who sent it: a repeat has the same. */
+  readonly id: string;
+  /** SHA-256 of what it says. */
+  readonly digest: string;
+  readonly seq: number;
 }
 
 export interface Settlement {
@@ -155,6 +170,8 @@ export type CallState =
       /** The grant whose outcome nobody knows. */
       readonly grant: Grant;
       readonly cause: string;
+      /** Somebody asked for a cancel before: what was not applied is not run again. */
+      readonly cancel: CancelRequest | null;
       /** The handler that is being asked; null: none is. */
       readonly asked: ReconcileGrant | null;
       /** How often a handler was asked about this grant, and when last. */

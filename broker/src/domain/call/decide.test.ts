@@ -8,7 +8,7 @@ import {
   sampleHolder,
   sampleRequest,
 } from "../../testing/sample-call.js";
-import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS } from "../limits.js";
+import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS_DEFAULT } from "../limits.js";
 import type { CallError, CallRequest, CallState, GrantHolder } from "./call-state.js";
 import {
   backOffMs,
@@ -149,7 +149,7 @@ describe("decideReceipt (G5)", () => {
     expect(stateOf(submitted)).toMatchObject({
       kind: "submitted",
       handle: { json: '"job 7"' },
-      expiresAtMs: NOW + SUBMISSION_TIMEOUT_SECONDS * 1_000,
+      expiresAtMs: NOW + SUBMISSION_TIMEOUT_SECONDS_DEFAULT * 1_000,
       record: { deadlineAtMs: null },
     });
     expect(dispositionOf(submitted, handle)).toBe("repeated");
@@ -290,7 +290,7 @@ describe("decideDeadline", () => {
 
   it("times out a submission after its own time, not the call's (X5)", () => {
     const submitted = follow(story(), receiptFacts("entry_2", { outcome: "submitted" }));
-    const endMs = NOW + SUBMISSION_TIMEOUT_SECONDS * 1_000;
+    const endMs = NOW + SUBMISSION_TIMEOUT_SECONDS_DEFAULT * 1_000;
     expect(decideDeadline(stateOf(submitted), endMs - 1)).toBeUndefined();
     expect(decideDeadline(stateOf(submitted), endMs)).toMatchObject({ kind: "timed_out" });
   });

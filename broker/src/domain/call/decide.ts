@@ -4,7 +4,7 @@
  */
 
 import type { FaultDetail } from "../fault.js";
-import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS } from "../limits.js";
+import { EVIDENCE_PER_CALL_MAX, SUBMISSION_TIMEOUT_SECONDS_DEFAULT } from "../limits.js";
 import { type CallError, type CallState, isRepeatable, isSettledState, type StoredText } from "./call-state.js";
 import type { CallEntry, ReceiptEntryFacts } from "./entries.js";
 import { evidenceKey } from "./entry-facts.js";
@@ -27,6 +27,15 @@ export function backOffMs(attempt: number, random: number, backOff: BackOff = RE
 
 export function callError(code: string, message: string, extra: Partial<CallError> = {}): CallError {
   return { code, message, retryable: false, retryAfterMs: null, details: [], ...extra };
+}
+
+/** Between two offers of a call that runner after runner declines: the first one costs no time. */
+export const DECLINE_BACK_OFF: BackOff = { baseMs: 250, maxMs: 5_000, jitter: 0.5 };
+
+/** Until when a call is offered to nobody after one more runner could not take it (B3); null: it is offered at once. */
+export function declinedUntilMs(state: Exclude<CallState, { kind: "requested" }>, nowMs: number, random: number): number | null {
+  const { declines } = state.record;
+  return declines === 0 ? null : nowMs + backOffMs(declines, random, DECLINE_BACK_OFF);
 }
 
 const NULL_TEXT: StoredText = { kind: "inline", json: "null", bytes: 4 };
@@ -85,7 +94,10 @@ export function decideReceipt(
       receipt: receipt.outcome === "submitted" && receipt.value === null ? { ...receipt, value: NULL_TEXT } : receipt,
       fault,
       retryAtMs: retryAt(state, receipt, context),
-      submissionExpiresAtMs: receipt.outcome === "submitted" ? context.nowMs + SUBMISSION_TIMEOUT_SECONDS * 1_000 : null,
+      submissionExpiresAtMs:
+        receipt.outcome === "submitted"
+          ? context.nowMs + (record.request.submissionTimeoutMs ?? SUBMISSION_TIMEOUT_SECONDS_DEFAULT * 1_000)
+          : null,
     },
   };
 }
@@ -175,6 +187,12 @@ export function decideDeadline(state: CallState, nowMs: number): CallEntry | und
   }
 }
 
+/** Who made the call may not any more: it is granted to nobody (G7). */
+export function decideUnauthorized(state: CallState, nowMs: number): CallEntry | undefined {
+  const message = "the key that made the call was revoked before a runner took it";
+  return state.kind === "queued" ? { kind: "denied", at: nowMs, error: callError("no_longer_authorized", message) } : undefined;
+}
+
 /** A queued call without attempts left is over. */
 export function decideExhausted(state: CallState, nowMs: number): CallEntry | undefined {
   if (state.kind !== "queued" || state.record.attempts < state.record.request.maxAttempts) {
@@ -255,7 +273,11 @@ export function decideReconcile(state: CallState, input: ReconcileInput, nowMs: 
     error = callError("outcome_unknown", "the call was given up: nobody knows whether it was applied");
   } else if (input.outcome === "applied" && input.resultFaults.length > 0) {
     error = callError("result_invalid", resultInvalidMessage(request.tool, input.resultFaults), { details: input.resultFaults });
-  } else if (input.outcome === "not_applied" && (attempts >= request.maxAttempts || (deadlineAtMs !== null && nowMs >= deadlineAtMs))) {
+  } else if (
+    input.outcome === "not_applied" &&
+    state.cancel === null &&
+    (attempts >= request.maxAttempts || (deadlineAtMs !== null && nowMs >= deadlineAtMs))
+  ) {
     error = callError(
       "not_applied",
       "the call was found not to have been applied, and neither time nor attempts were left to run it again",
@@ -269,6 +291,7 @@ export function decideReconcile(state: CallState, input: ReconcileInput, nowMs: 
     note: input.note,
     value: input.outcome === "applied" ? (input.value ?? NULL_TEXT) : null,
     error,
+    ...(input.outcome === "not_applied" && error === null && state.cancel !== null ? { cancelled: true as const } : {}),
     ...(input.askId === undefined ? {} : { askId: input.askId }),
   };
 }

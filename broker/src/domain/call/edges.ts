@@ -110,6 +110,7 @@ export const EDGES: readonly Edge[] = [
   { from: "queued", on: "waiting", to: "queued" },
   { from: "queued", on: "granted", to: "running" },
   { from: "queued", on: "cancelled", to: "cancelled" },
+  { from: "queued", on: "denied", to: "denied" },
   { from: "queued", on: "timed_out", to: "timed_out" },
   { from: "queued", on: "exhausted", to: "failed" },
   ...receiptEdges("queued"),
@@ -188,6 +189,7 @@ export const EDGES: readonly Edge[] = [
   { from: "running", on: "cancelled", to: "cancelled" },
 
   ...receiptEdges("submitted"),
+  { from: "submitted", on: "updated", to: "submitted" },
   { from: "submitted", on: "cancelled", to: "cancelled" },
   { from: "submitted", on: "timed_out", to: "timed_out" },
 
@@ -206,7 +208,17 @@ export const EDGES: readonly Edge[] = [
     when: when(
       "reconciled",
       "not applied, time and attempts left",
-      (e, s) => mayTell(e, s) && e.outcome === "not_applied" && e.error === null,
+      (e, s) => mayTell(e, s) && e.outcome === "not_applied" && e.error === null && e.cancelled !== true,
+    ),
+  },
+  {
+    from: "needs_reconciliation",
+    on: "reconciled",
+    to: "cancelled",
+    when: when(
+      "reconciled",
+      "not applied, and a cancel was asked for",
+      (e, s) => mayTell(e, s) && e.outcome === "not_applied" && e.error === null && e.cancelled === true,
     ),
   },
   {

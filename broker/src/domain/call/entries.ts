@@ -1,10 +1,13 @@
 /** The entries of a call's log: facts that happened, each the event of one edge of the call machine. */
 import type { WaitingFor } from "../call-view.js";
+import type { Json } from "../ports/catalog.js";
 import type { Version } from "../ports/ledger.js";
 import type { CallError, CallRequest, GrantHolder, ReconcileHolder, StoredText } from "./call-state.js";
 
 interface EntryBase {
   readonly at: number;
+  /** Of entries on a settled call, the one that settles it included: whose the call is, for when retention took what came before. */
+  readonly application?: string;
   /**
    * News of the running attempt that was told live but not stored when it came: the handler's start, and how far
    * the numbers of events went with progress. Absent when there was none.
@@ -105,10 +108,19 @@ export type CallEntry =
       readonly value: StoredText | null;
       /** Set when the call fails: result_invalid, not_applied without attempts, outcome_unknown. */
       readonly error: CallError | null;
+      /** With `not_applied`: a cancel was asked for before, so the call ends instead of running again. */
+      readonly cancelled?: true;
       /** The reconcile grant whose answer this is; absent: a person's word. */
       readonly askId?: string;
       /** With `not_applied`: the runner that held the last grant may begin until then (G3), so nobody else does. */
       readonly notBeforeMs?: number;
+    })
+  | (EntryBase & {
+      /** News of a submitted call. */
+      readonly kind: "updated";
+      readonly updateId: string;
+      readonly digest: string;
+      readonly data: { readonly [key: string]: Json };
     })
   | (EntryBase & { readonly kind: "evidence"; readonly receipt: ReceiptEntryFacts })
   | (EntryBase & { readonly kind: "adopted"; readonly driver: string; readonly from: string });

@@ -46,9 +46,7 @@ function withText(head: object, json: string): string {
 export function decodeEntry(stored: StoredEntry): PlacedEntry {
   const { f: format, text: _text, units, blob, ...raw } = parse(stored);
   if (format !== FORMAT) {
-    throw new EntryFormatError(
-      `entry ${stored.entryId} of call ${stored.callId} has format ${String(format)}; this broker reads format ${FORMAT}. Update the broker.`,
-    );
+    throw unknownFormat(stored, format);
   }
   // The text's own letters; its parsed form only proved that it is JSON.
   const text = units === undefined ? undefined : stored.data.slice(-1 - units, -1);
@@ -65,6 +63,21 @@ export function decodeEntry(stored: StoredEntry): PlacedEntry {
     default:
       return placed;
   }
+}
+
+/** The value beside the ledger that the entry names, whatever its kind. Throws {@link EntryFormatError}. */
+export function blobNameIn(stored: StoredEntry): string | undefined {
+  const { f: format, blob } = parse(stored);
+  if (format !== FORMAT) {
+    throw unknownFormat(stored, format);
+  }
+  return blob?.name;
+}
+
+function unknownFormat(stored: StoredEntry, format: unknown): EntryFormatError {
+  return new EntryFormatError(
+    `entry ${stored.entryId} of call ${stored.callId} has format ${String(format)}; this broker reads format ${FORMAT}. Update the broker.`,
+  );
 }
 
 type StoredForm = PlacedEntry & {

@@ -32,7 +32,7 @@ export function plainError(code: string, message: string): CallError {
 
 /** Why a call is cancelled that said nothing about it itself. */
 export function cancelledError(before: CallState): CallError {
-  const reason = before.kind === "running" ? before.cancel?.reason : undefined;
+  const reason = before.kind === "running" || before.kind === "needs_reconciliation" ? before.cancel?.reason : undefined;
   return plainError("call_cancelled", reason ?? "the call was cancelled");
 }
 

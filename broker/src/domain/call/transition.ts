@@ -16,6 +16,7 @@ import type { CallError, CallRecord, CallState, Grant, ReceiptFacts, ReconcileGr
 import { type Edge, edgeFor } from "./edges.js";
 import type { CallEntry, GrantFacts, PlacedEntry } from "./entries.js";
 import { cancelledError, evidenceKey, grantOf, plainError, receiptFacts, reconcileGrantOf } from "./entry-facts.js";
+import { NOTHING_YET, withUpdate } from "./record-changes.js";
 
 export type CallEffect =
   /** Look for a runner, not before the state's `notBeforeMs`. */
@@ -132,7 +133,10 @@ class Step {
       case "reconcile_unanswered":
         return this.unanswered(before, entry);
       case "reconciled":
-        return this.reconcile(before.record, entry);
+        return this.reconcile(before, entry, edge);
+      case "updated":
+        this.tell("progress", entry.data);
+        return this.withRecord(before, withUpdate(before.record, entry, this.seq));
       case "evidence":
         this.tell("late_receipt", {
           attempt: entry.receipt.attempt,
@@ -156,12 +160,9 @@ class Step {
       version: entry.version,
       eventSeq: 0,
       attempts: 0,
+      declines: 0,
       deadlineAtMs: entry.deadlineAtMs,
-      newestGrant: null,
-      grantIds: [],
-      startedAtMs: null,
-      consumedReceipt: null,
-      evidence: [],
+      ...NOTHING_YET,
     };
     this.tell("requested", { toolset: entry.request.toolset, tool: entry.request.tool, binding: entry.request.binding });
     if (to === "awaiting_confirmation") {
@@ -207,25 +208,20 @@ class Step {
   private giveBack(before: Moved, entry: Extract<PlacedEntry, { kind: "returned" }>, edge: Edge): Moved {
     const grant = this.endGrant(before, null);
     if (entry.reason === "forbidden") {
-      return this.settle("denied", before.record, {
-        error: plainError("forbidden", entry.message),
-      });
+      return this.settle("denied", before.record, { error: plainError("forbidden", entry.message) });
     }
     if (edge.to === "needs_reconciliation") {
-      return this.toReconciliation(
-        before.record,
-        grant,
-        "the runner said that the call began, then that it did not: its outcome is unknown",
-      );
+      return this.toReconciliation(before, grant, "the runner said that the call began, then that it did not: its outcome is unknown");
     }
     if (edge.to === "cancelled") {
       return this.settle("cancelled", before.record, { error: cancelledError(before) });
     }
     const attempts = grant === null ? before.record.attempts : grant.attempt - 1;
-    return this.queue({ ...before.record, attempts }, entry.notBeforeMs, { reason: entry.reason });
+    const declines = before.record.declines + (entry.reason === "unavailable" ? 1 : 0);
+    return this.queue({ ...before.record, attempts, declines }, entry.notBeforeMs, { reason: entry.reason });
   }
 
-  private receipt(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "receipt" }>, edge: Edge): Moved {
+  private receipt(before: Moved, entry: Extract<PlacedEntry, { kind: "receipt" }>, edge: Edge): Moved {
     const { receipt } = entry;
     if (receipt.startedAtMs !== null && before.record.startedAtMs === null && (entry.live?.startedSeq ?? null) === null) {
       // The news of the start was lost with a session or a broker; the receipt says it again.
@@ -236,6 +232,7 @@ class Step {
     const earlier = before.record.consumedReceipt;
     const consumed: CallRecord = {
       ...before.record,
+      declines: 0,
       consumedReceipt: { grantId: receipt.grantId, digest: receipt.digest },
       evidence: earlier === null ? before.record.evidence : [...before.record.evidence, evidenceKey(earlier)],
     };
@@ -276,7 +273,7 @@ class Step {
     }
   }
 
-  private leaseLost(before: Exclude<CallState, { kind: "requested" }>, entry: Extract<PlacedEntry, { kind: "lease_lost" }>): Moved {
+  private leaseLost(before: Moved, entry: Extract<PlacedEntry, { kind: "lease_lost" }>): Moved {
     const grant = this.endGrant(before, "lease_lost");
     this.tell("lease_lost", { attempt: grant?.attempt ?? 0, cause: entry.cause });
     if (entry.retryAtMs !== null) {
@@ -285,19 +282,19 @@ class Step {
         not_before: isoTime(entry.retryAtMs),
         code: entry.cause,
       });
-      return this.queue(before.record, entry.retryAtMs, null);
+      return this.queue({ ...before.record, declines: 0 }, entry.retryAtMs, null);
     }
-    return this.toReconciliation(before.record, grant, entry.message);
+    return this.toReconciliation(before, grant, entry.message);
   }
 
-  private timeOut(before: Exclude<CallState, { kind: "requested" }>, error: CallError, edge: Edge): Moved {
+  private timeOut(before: Moved, error: CallError, edge: Edge): Moved {
     const grant = this.endGrant(before, "deadline");
     return edge.to === "needs_reconciliation"
-      ? this.toReconciliation(before.record, grant, error.message)
+      ? this.toReconciliation(before, grant, error.message)
       : this.settle("timed_out", before.record, { error });
   }
 
-  private requestCancel(before: Exclude<CallState, { kind: "requested" }>, reason: string): Moved {
+  private requestCancel(before: Moved, reason: string): Moved {
     if (before.kind !== "running") {
       throw new Error("cancel_requested outside running");
     }
@@ -306,7 +303,7 @@ class Step {
     return { ...before, record: this.advance(before.record), cancel: { reason, requestedAtMs: this.entry.at, ignored: false } };
   }
 
-  private cancelAnswered(before: Exclude<CallState, { kind: "requested" }>, level: "delivered" | "ignored"): Moved {
+  private cancelAnswered(before: Moved, level: "delivered" | "ignored"): Moved {
     if (before.kind !== "running") {
       throw new Error("cancel_answered outside running");
     }
@@ -315,9 +312,13 @@ class Step {
     return { ...before, record: this.advance(before.record), cancel: before.cancel === null ? null : { ...before.cancel, ignored } };
   }
 
-  private reconcile(record: CallRecord, entry: Extract<PlacedEntry, { kind: "reconciled" }>): Moved {
+  private reconcile(before: Moved, entry: Extract<PlacedEntry, { kind: "reconciled" }>, edge: Edge): Moved {
+    const { record } = before;
     if (entry.error !== null) {
       return this.settle("failed", record, { result: entry.value, error: entry.error, reconciled: entry.outcome });
+    }
+    if (edge.to === "cancelled") {
+      return this.settle("cancelled", record, { error: cancelledError(before), reconciled: entry.outcome });
     }
     if (entry.outcome === "not_applied") {
       return this.queue(record, entry.notBeforeMs ?? null, { reason: "not_applied" });
@@ -326,7 +327,7 @@ class Step {
   }
 
   /** A driver that takes over starts the work of the state anew; what its predecessor may have sent is repeated. */
-  private adopt(before: Exclude<CallState, { kind: "requested" }>, driver: string): Moved {
+  private adopt(before: Moved, driver: string): Moved {
     let record: CallRecord = { ...before.record, driver };
     if (before.kind === "queued") {
       this.effects.push({ kind: "offer" });
@@ -339,14 +340,16 @@ class Step {
     return this.withRecord(before, record);
   }
 
-  private toReconciliation(record: CallRecord, grant: Grant | null, cause: string): Moved {
+  private toReconciliation(before: Moved, grant: Grant | null, cause: string): Moved {
+    const { record } = before;
     const held = grant ?? record.newestGrant;
     if (held === null) {
       throw new Error("reconciliation without a grant");
     }
     this.tell("needs_reconciliation", { cause });
+    const cancel = before.kind === "running" ? before.cancel : null;
     const unasked = { asked: null, asks: 0, lastAskAtMs: null, askAgainAtMs: null };
-    return { kind: "needs_reconciliation", record: this.advance(record), grant: held, cause, ...unasked };
+    return { kind: "needs_reconciliation", record: this.advance(record), grant: held, cause, cancel, ...unasked };
   }
 
   private ask(before: Moved, entry: Extract<PlacedEntry, { kind: "reconcile_granted" }>): Moved {
@@ -354,7 +357,7 @@ class Step {
     if (before.kind === "running") {
       this.endGrant(before, "lease_lost");
       this.tell("lease_lost", { attempt: before.grant.attempt, cause: "runner_restarted" });
-      state = this.toReconciliation(before.record, before.grant, entry.message);
+      state = this.toReconciliation(before, before.grant, entry.message);
     }
     if (state.kind !== "needs_reconciliation") {
       throw new Error("reconcile_granted outside running and needs_reconciliation");
@@ -430,7 +433,7 @@ class Step {
     this.seq = Math.max(this.seq, live.lastSeq);
   }
 
-  private withRecord(before: Exclude<CallState, { kind: "requested" }>, record: CallRecord): Moved {
+  private withRecord(before: Moved, record: CallRecord): Moved {
     return { ...before, record: this.advance(record) };
   }
 

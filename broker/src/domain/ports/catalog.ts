@@ -23,6 +23,8 @@ export interface ToolView {
   readonly behaviour: "read_only" | "write";
   readonly confirmation: "never" | "always";
   readonly result_semantics: "completion" | "submission";
+  /** How long a submitted call waits for its final receipt. Only with `submission`, and absent where the default holds. */
+  readonly submission_timeout_seconds?: number;
   readonly max_result_context_bytes: number;
   readonly version: string;
   readonly timeout_seconds: number;

@@ -45,6 +45,14 @@ export interface TailedEntry {
   readonly data: string | undefined;
 }
 
+/** Where an entry lies, without what it says. */
+export interface EntryPlace {
+  readonly callId: string;
+  readonly version: Version;
+  /** The version that its writer expected to be the call's last. */
+  readonly previous: Version;
+}
+
 export type AppendOutcome =
   | { readonly kind: "appended"; readonly version: Version }
   /** This very entry (same id) is stored already. */
@@ -98,6 +106,13 @@ export interface Ledger {
   check(): Promise<void>;
   /** All calls of this broker incarnation have been taken over: its index records may go. */
   retire(incarnation: string): Promise<void>;
+  /** Where the entries of all calls lie, in version order, from `from` to the end as it was when this was asked, or later. `signal` ends it quietly. */
+  places(from: Version, signal: AbortSignal): AsyncIterable<EntryPlace>;
+  /**
+   * Removes the oldest entries of a settled call for good, one after the other: a crash leaves the later ones. `versions` are those that a read
+   * gave, in its order: JetStream finds the last entry of a call no more when that goes before others. What is gone already is passed over, so several brokers may do the same at once. Versions are never used again (L3).
+   */
+  remove(callId: string, versions: readonly Version[]): Promise<void>;
   readonly blobs: BlobStore;
   close(): Promise<void>;
 }
@@ -108,6 +123,21 @@ export interface BlobStore {
   put(name: string, text: string): Promise<void>;
   /** Rejects with `blob_missing` or `blob_corrupt`. */
   get(name: string): Promise<string>;
+  /**
+   * All stored values, and what puts that were cut off left behind, in the order in which they were put, from place `from` on, to the
+   * end as it was when this was asked, or later. A name may come more than once, then its highest place counts. `signal` ends it quietly.
+   */
+  places(from: number, signal: AbortSignal): AsyncIterable<BlobPlace>;
+  /** Where the value of this name lies now; undefined: there is none. */
+  placeOf(name: string): Promise<number | undefined>;
+  /** Removes the value if it is still the one that lay there; one that was put again since stays. False: nothing was removed. */
+  remove(blob: BlobPlace): Promise<boolean>;
+}
+
+/** A stored value, and when it was put there, as a number that rises with every put, also with one of a value that was there. */
+export interface BlobPlace {
+  readonly name: string;
+  readonly place: number;
 }
 
 export type LedgerErrorCode =

@@ -34,6 +34,8 @@ export interface CallMeter {
   ): void;
   /** A call, or what was added to it, was read from the ledger. */
   callRead(what: "call" | "news", durationMs: number): void;
+  /** This broker removed a call for good, and values beside the ledger: the call's, or one that nothing named. */
+  removed(calls: number, values: number): void;
 }
 
 /** Told by the sessions of runners. `transport` and `kind` are names of the code's own, never of a peer's choice. */

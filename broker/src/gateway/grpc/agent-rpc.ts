@@ -7,12 +7,13 @@
 
 import { Metadata, type ServerErrorResponse, type ServiceDefinition, type ServiceError, status } from "@grpc/grpc-js";
 import { BrokerError } from "../../domain/broker-error.js";
-import type { AgentPrincipal, Authenticator } from "../../domain/ports/access.js";
+import type { AgentPrincipal, Authenticator, RunnerPrincipal } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
 import type { RequestMeter } from "../../domain/ports/meter.js";
 import type { AgentApi } from "../shared/agent-api.js";
 import { authenticateAgent } from "../shared/credentials.js";
 import { describeUnexpected, type Fault, faultFrom } from "../shared/fault.js";
+import { requireRunner } from "../shared/runner-credential.js";
 import type { Caller, Waits } from "../shared/waits.js";
 import { grpcStatusOf, REQUEST_ID_METADATA, serviceErrorOf } from "./grpc-fault.js";
 
@@ -47,16 +48,26 @@ class Malformed {
   constructor(readonly reason: string) {}
 }
 
+/** Stands for a message that is larger than its method takes. */
+class Oversized {
+  constructor(
+    readonly bytes: number,
+    readonly limit: number,
+  ) {}
+}
+
 /**
  * The same service, but a message that cannot be decoded reaches its handler, which refuses it as `body_invalid`; grpc-js
- * itself would call it an internal error of ours.
+ * itself would call it an internal error of ours. One that is over the limit of its method is refused as `body_too_large`.
  */
-export function tolerant<T extends ServiceDefinition>(service: T): T {
+export function tolerant<T extends ServiceDefinition>(service: T, limitOf: (method: string) => number): T {
   const entries = Object.entries(service).map(([name, method]) => [
     name,
     {
       ...method,
       requestDeserialize(bytes: Buffer): unknown {
+        const limit = limitOf(name);
+        if (bytes.length > limit) return new Oversized(bytes.length, limit);
         try {
           return method.requestDeserialize(bytes);
         } catch (error) {
@@ -68,8 +79,11 @@ export function tolerant<T extends ServiceDefinition>(service: T): T {
   return Object.fromEntries(entries) as T;
 }
 
-/** Throws `BrokerError` `body_invalid` for a message that could not be decoded. */
+/** Throws `BrokerError` `body_invalid` for a message that could not be decoded, `body_too_large` for one that is over its limit. */
 export function requireDecoded(message: unknown): void {
+  if (message instanceof Oversized) {
+    throw new BrokerError("body_too_large", `The message is ${message.bytes} bytes, over the limit of ${message.limit} bytes: send less.`);
+  }
   if (message instanceof Malformed) {
     throw new BrokerError("body_invalid", "The message cannot be decoded: send what toolrunner.v1 describes.", { cause: message.reason });
   }
@@ -125,19 +139,37 @@ export function logRpc(parts: RpcParts, method: string, requestId: string, start
   });
 }
 
-/** Makes the handler of a unary method. */
+/** Makes the handler of a unary method of agents. */
 export function unary<Req, Res>(
   parts: RpcParts,
   method: string,
-  run: (principal: AgentPrincipal, request: Req, caller: Caller) => Promise<Res>,
+  run: (principal: AgentPrincipal, request: Req, caller: Caller, requestId: string) => Promise<Res>,
+): (call: UnaryRpcCall<Req>, answer: Answer<Res>) => void {
+  return unaryOf(parts, method, (call) => principalOf(parts, call), run);
+}
+
+/** Makes the handler of a unary method that is asked for by a runner key. */
+export function unaryOfRunner<Req, Res>(
+  parts: RpcParts,
+  method: string,
+  run: (principal: RunnerPrincipal, request: Req) => Promise<Res>,
+): (call: UnaryRpcCall<Req>, answer: Answer<Res>) => void {
+  return unaryOf(parts, method, (call) => requireRunner(parts.authenticator, authorizationOf(call.metadata)), run);
+}
+
+function unaryOf<Principal, Req, Res>(
+  parts: RpcParts,
+  method: string,
+  whoIs: (call: UnaryRpcCall<Req>) => Promise<Principal>,
+  run: (principal: Principal, request: Req, caller: Caller, requestId: string) => Promise<Res>,
 ): (call: UnaryRpcCall<Req>, answer: Answer<Res>) => void {
   return (call, answer) => {
     const requestId = parts.nextRequestId();
     const started = performance.now();
     const handle = async (): Promise<Res> => {
-      const principal = await principalOf(parts, call);
+      const principal = await whoIs(call);
       requireDecoded(call.request);
-      return await run(principal, call.request, callerOf(call));
+      return await run(principal, call.request, callerOf(call), requestId);
     };
     handle().then(
       (response) => {

@@ -4,10 +4,13 @@ import { credentials, makeGenericClientConstructor, type ServiceDefinition, stat
 import { callsService, catalogService, diagnosticsService } from "@toolrunner/proto/services";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { RUNNER_KEY } from "../testing/fake-operations.js";
 import { answered, startTestGrpc, stopTestGrpc, type TestGrpc, withKey } from "../testing/grpc-kit.js";
 
 const services: readonly ServiceDefinition[] = [callsService, catalogService, diagnosticsService];
 const methods = services.flatMap((service) => Object.values(service).filter((method) => !method.requestStream && !method.responseStream));
+
+const FOR_RUNNERS = /\/(UpdateCall|SettleCall)$/;
 
 /** Sends bytes as they are. */
 const Raw = makeGenericClientConstructor(
@@ -35,7 +38,12 @@ async function statusOf(path: string, bytes: Buffer): Promise<number> {
   const method = client[path];
   if (typeof method !== "function") throw new Error(`no method ${path}`);
   const failed: unknown = await answered((done) =>
-    Reflect.apply(method, client, [bytes, withKey(), { deadline: Date.now() + 10_000 }, done]),
+    Reflect.apply(method, client, [
+      bytes,
+      withKey(FOR_RUNNERS.test(path) ? RUNNER_KEY : undefined),
+      { deadline: Date.now() + 10_000 },
+      done,
+    ]),
   ).then(
     () => undefined,
     (error: unknown) => error,

@@ -1,14 +1,23 @@
 /** `toolrunner.v1.Calls`. */
 
 import { type ServerWritableStream, status } from "@grpc/grpc-js";
-import type { CallEvent, WatchCallRequest } from "@toolrunner/proto";
+import type { CallEvent, CreateCallRequest, WatchCallRequest } from "@toolrunner/proto";
 import type { CallsHandlers } from "@toolrunner/proto/services";
 import { BrokerError } from "../../domain/broker-error.js";
 import { validTraceparent } from "../shared/traceparent.js";
-import { callerOf, logRpc, principalOf, type RpcParts, refusal, requireDecoded, unary } from "./agent-rpc.js";
+import { callerOf, logRpc, principalOf, type RpcParts, refusal, requireDecoded, unary, unaryOfRunner } from "./agent-rpc.js";
 import { createCallsHandler } from "./create-calls.js";
-import { grpcStatusOf } from "./grpc-fault.js";
-import { callMessage, createCallBody, eventMessage, jsonIn, needed } from "./messages.js";
+import { apiErrorOf, grpcStatusOf } from "./grpc-fault.js";
+import {
+  batchCallBody,
+  callMessage,
+  createCallBody,
+  eventMessage,
+  finalReceiptMessage,
+  jsonIn,
+  needed,
+  settleCallBody,
+} from "./messages.js";
 import { drained, type StreamTimes } from "./stream-flow.js";
 
 /** Makes the handlers. */
@@ -18,8 +27,8 @@ export function callHandlers(parts: RpcParts, times: StreamTimes): CallsHandlers
     createCall: unary(parts, "CreateCall", async (principal, request, caller) =>
       callMessage(await api.createCall(principal, createCallBody(request), { caller, traceparent: validTraceparent(request.traceparent) })),
     ),
-    getCall: unary(parts, "GetCall", async (principal, { id, waitSeconds }, caller) =>
-      callMessage(await api.getCall(principal, id, { wait_seconds: waitSeconds }, { caller })),
+    getCall: unary(parts, "GetCall", async (principal, { id, waitSeconds, waitFor }, caller) =>
+      callMessage(await api.getCall(principal, id, { wait_seconds: waitSeconds, wait_for: waitFor }, { caller })),
     ),
     listCalls: unary(parts, "ListCalls", async (principal, request) => {
       const page = await api.listCalls(principal, { ...request });
@@ -47,6 +56,39 @@ export function callHandlers(parts: RpcParts, times: StreamTimes): CallsHandlers
       ),
     ),
     createCalls: createCallsHandler(parts, times),
+    createBatch: unary(parts, "CreateBatch", async (principal, request, caller, requestId) => {
+      const answers = await api.createBatch(
+        principal,
+        { calls: request.calls, wait_seconds: request.waitSeconds },
+        // Every message of a batch was decoded as one of these. Its trace context is that of the first call that has one.
+        {
+          caller,
+          traceparent: validTraceparent(request.calls.find(({ traceparent }) => traceparent !== undefined)?.traceparent),
+          read: (call) => batchCallBody(call as CreateCallRequest),
+        },
+      );
+      return {
+        data: answers.map((answer) => ({
+          answer:
+            answer.kind === "call"
+              ? ({ $case: "call", value: callMessage(answer.view) } as const)
+              : ({ $case: "error", value: apiErrorOf(refusal(parts, "CreateBatch", requestId, answer.error).fault, requestId) } as const),
+        })),
+      };
+    }),
+    updateCall: unaryOfRunner(parts, "UpdateCall", async (runner, { id, text, percentage, dataJson, idempotencyKey }) =>
+      eventMessage(
+        await api.updateCall(runner, id, {
+          text,
+          percentage,
+          data: jsonIn(dataJson, "data_json", "/data"),
+          idempotency_key: idempotencyKey,
+        }),
+      ),
+    ),
+    settleCall: unaryOfRunner(parts, "SettleCall", async (runner, request) =>
+      finalReceiptMessage(await api.settleCall(runner, request.id, settleCallBody(request))),
+    ),
   };
 }
 

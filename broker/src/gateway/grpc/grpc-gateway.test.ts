@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { credentials, Metadata, makeGenericClientConstructor, type ServiceDefinition, status } from "@grpc/grpc-js";
-import type { Call, CallEvent, CreateCallRequest, CreateCallsResponse } from "@toolrunner/proto";
+import type { Call, CallEvent, CreateBatchResponse, CreateCallRequest, CreateCallsResponse } from "@toolrunner/proto";
 import { callsService } from "@toolrunner/proto/services";
 import { service as healthDefinition } from "grpc-health-check";
 import { afterEach, describe, expect, it } from "vitest";
@@ -241,8 +241,14 @@ describe("refusals over gRPC", () => {
   it("refuses a message over 8 MiB", async () => {
     const grpc = await startTestGrpc();
     await expect(create(grpc, { ...refund, argumentsJson: JSON.stringify("x".repeat(9_000_000)) })).rejects.toMatchObject({
-      code: status.RESOURCE_EXHAUSTED,
+      code: status.OUT_OF_RANGE,
+      details: expect.stringContaining("over the limit of 8388608 bytes"),
     });
+    const one = { ...refund, argumentsJson: JSON.stringify("x".repeat(250_000)) };
+    const batch = await answered<CreateBatchResponse>((done) =>
+      grpc.calls.createBatch({ calls: Array.from({ length: 64 }, () => one), waitSeconds: undefined }, withKey(), done),
+    );
+    expect(batch.data.map(({ answer }) => answer?.$case)).toEqual(Array.from({ length: 64 }, () => "call"));
   });
 });
 

@@ -13,7 +13,7 @@ import {
 } from "@grpc/grpc-js";
 import { ReflectionService } from "@grpc/reflection";
 import { callsService, catalogService, diagnosticsService, reflectionPackage, runnerGatewayService } from "@toolrunner/proto/services";
-import { BODY_BYTES_MAX } from "../../domain/limits.js";
+import { BATCH_BODY_BYTES_MAX, BODY_BYTES_MAX } from "../../domain/limits.js";
 import type { Authenticator } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
 import type { RequestMeter } from "../../domain/ports/meter.js";
@@ -31,6 +31,8 @@ import type { RunnerGatewayHandlers } from "./runner-gateway.js";
 export interface GrpcLimits {
   /** Largest message of agents. Default 8 MiB. */
   readonly messageBytes: number;
+  /** Largest message of a batch. Default 16 MiB and 64 KiB: 64 calls with as large arguments as one may have. */
+  readonly batchBytes: number;
   /** A connection that is silent this long is asked whether it lives. Default 30 s. */
   readonly keepaliveMs: number;
   /** It is closed when it does not answer for this long. Default 10 s. */
@@ -43,6 +45,7 @@ export interface GrpcLimits {
 
 const LIMITS: GrpcLimits = {
   messageBytes: BODY_BYTES_MAX,
+  batchBytes: BATCH_BODY_BYTES_MAX,
   keepaliveMs: 30_000,
   keepaliveTimeoutMs: 10_000,
   stallMs: 60_000,
@@ -86,16 +89,18 @@ export function createGrpcGateway(options: GrpcGatewayOptions): GrpcGateway {
     nextRequestId: createRequestIds(),
   };
   const server = new GrpcServer({
-    "grpc.max_receive_message_length": limits.messageBytes,
+    // Each method has a limit of its own below this one.
+    "grpc.max_receive_message_length": Math.max(limits.messageBytes, limits.batchBytes),
     "grpc.max_send_message_length": -1,
     "grpc.keepalive_time_ms": limits.keepaliveMs,
     "grpc.keepalive_timeout_ms": limits.keepaliveTimeoutMs,
     "grpc.keepalive_permit_without_calls": 1,
   });
   const times = { stallMs: limits.stallMs };
-  server.addService(tolerant(callsService), callHandlers(parts, times));
-  server.addService(tolerant(catalogService), catalogHandlers(parts));
-  server.addService(tolerant(diagnosticsService), diagnosticsHandlers(parts));
+  const limitOf = (method: string): number => (method === "createBatch" ? limits.batchBytes : limits.messageBytes);
+  server.addService(tolerant(callsService, limitOf), callHandlers(parts, times));
+  server.addService(tolerant(catalogService, limitOf), catalogHandlers(parts));
+  server.addService(tolerant(diagnosticsService, limitOf), diagnosticsHandlers(parts));
   server.addService(runnerGatewayService, options.runnerHandlers);
   const endHealthWatches = addHealthService(server, options.health, waits, SERVICES);
   addReflection(server, parts);

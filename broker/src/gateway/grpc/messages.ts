@@ -1,9 +1,19 @@
 /** The same requests and views as over HTTP, spelled as protobuf messages. */
 
-import type { Binding, Call, CallEvent, CreateCallRequest, PutToolsetRequest, Runner, Toolset } from "@toolrunner/proto";
+import type {
+  Binding,
+  Call,
+  CallEvent,
+  CreateCallRequest,
+  FinalReceipt,
+  PutToolsetRequest,
+  Runner,
+  SettleCallRequest,
+  Toolset,
+} from "@toolrunner/proto";
 import type { CallEventView, CallView } from "../../domain/call-view.js";
 import type { BindingView, Json, ToolsetView } from "../../domain/ports/catalog.js";
-import type { RunnerView } from "../../wire/operations.js";
+import type { FinalReceiptView, RunnerView } from "../../wire/operations.js";
 import { parseJsonText } from "../shared/json-text.js";
 
 /** A text that must be there: protobuf cannot tell an empty one from none. */
@@ -17,7 +27,7 @@ export function jsonIn(text: string | undefined, field: string, path: string): J
 }
 
 /** The body of `POST /v1/calls`, unchecked. */
-export function createCallBody(request: CreateCallRequest): object {
+export function createCallBody(request: CreateCallRequest): Readonly<Record<string, unknown>> {
   // In the order of their names, which is that of the request's hash.
   return {
     agent: request.agent,
@@ -36,6 +46,17 @@ export function createCallBody(request: CreateCallRequest): object {
     toolset_version: request.toolsetVersion,
     wait_seconds: request.waitSeconds,
   };
+}
+
+/** A call of a batch, unchecked: what it may not have is there only when the message has it. */
+export function batchCallBody(request: CreateCallRequest): object {
+  const { wait_seconds, ...body } = createCallBody(request);
+  return wait_seconds === undefined ? body : { ...body, wait_seconds };
+}
+
+/** The body of `POST /v1/calls/{id}/receipt`, unchecked. */
+export function settleCallBody({ outcome, resultJson, error, message, fence }: SettleCallRequest): object {
+  return { outcome: needed(outcome), result: jsonIn(resultJson, "result_json", "/result"), error, message, fence };
 }
 
 /** The body of `PUT /v1/toolsets/{id}`, unchecked. */
@@ -103,6 +124,11 @@ export function callMessage(view: CallView): Call {
 function resultJson({ result, state }: CallView): string | undefined {
   if (result === undefined || (result === null && state !== "succeeded" && state !== "submitted")) return undefined;
   return JSON.stringify(result);
+}
+
+/** A final receipt as a message. */
+export function finalReceiptMessage(view: FinalReceiptView): FinalReceipt {
+  return { callId: view.call_id, outcome: view.outcome, digest: view.digest, state: view.state, settledAt: view.settled_at };
 }
 
 /** An event as a message. */

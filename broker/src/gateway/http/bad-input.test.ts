@@ -2,13 +2,16 @@
 
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { OPERATION_SCOPES, type OperationName } from "../shared/scopes.js";
-import { createFakeAuthenticator, FULL_KEY } from "../testing/fake-operations.js";
+import { isRunnerOperation, OPERATION_SCOPES, type OperationName, type RunnerOperationName } from "../shared/scopes.js";
+import { createFakeAuthenticator, FULL_KEY, RUNNER_KEY } from "../testing/fake-operations.js";
 import { errorOf, startTestGateway, stopTestGateways, type TestGateway } from "../testing/http-kit.js";
 import { ROUTES, type Route } from "./routes.js";
 
-const SAMPLES: Readonly<Partial<Record<OperationName, object>>> = {
+const SAMPLES: Readonly<Partial<Record<OperationName | RunnerOperationName, object>>> = {
   createCall: { toolset: "shop", tool: "refund", arguments: {} },
+  createBatch: { calls: [{ toolset: "shop", tool: "refund", arguments: {} }] },
+  updateCall: { text: "on its way" },
+  settleCall: { outcome: "succeeded", result: 7 },
   confirmCall: { decision: "allow" },
   reconcileCall: { outcome: "abandon" },
   putBinding: { name: "Shop", kind: "backend" },
@@ -48,9 +51,23 @@ describe.each(ROUTES.map((route) => [`${route.method} ${route.path}`, route] as 
   const sample = SAMPLES[route.operation];
 
   it("needs a key and its scope", async () => {
+    const { operation } = route;
     expect(await refused(route.method, path, sample, { authorization: "" })).toMatchObject({ status: 401, code: "key_missing" });
     expect(await refused(route.method, path, sample, { authorization: "Bearer no" })).toMatchObject({ status: 401, code: "key_invalid" });
-    const scope = OPERATION_SCOPES[route.operation];
+    if (isRunnerOperation(operation)) {
+      // Whatever an agent key holds, it speaks for no runner.
+      expect(await refused(route.method, path, sample, { authorization: `Bearer ${FULL_KEY}` })).toMatchObject({
+        status: 401,
+        code: "key_invalid",
+      });
+      expect((await gateway.request(route.method, path, sample, { authorization: `Bearer ${RUNNER_KEY}` })).status).not.toBe(401);
+      return;
+    }
+    expect(await refused(route.method, path, sample, { authorization: `Bearer ${RUNNER_KEY}` })).toMatchObject({
+      status: 401,
+      code: "key_invalid",
+    });
+    const scope = OPERATION_SCOPES[operation];
     const others = ["calls:write", "calls:read", "confirm", "catalog:write", "diagnostics:read", "admin"]
       .filter((one) => one !== scope)
       .join(",");
@@ -142,12 +159,12 @@ describe.each(withBody.map((route) => [`the body of ${route.method} ${route.path
   });
 
   it("must have each field in its form, and every fault is told", async () => {
-    const properties: Readonly<Record<string, object>> = route.body?.schema.properties ?? {};
+    const properties: Readonly<Record<string, { readonly type?: unknown }>> = route.body?.schema.properties ?? {};
     const required = route.body?.schema.required ?? [];
     const wrong = Object.fromEntries(
       Object.keys(properties)
         .filter((name) => "type" in (properties[name] ?? {}))
-        .map((name) => [name, { wrong: true }]),
+        .map((name) => [name, properties[name]?.type === "object" ? "wrong" : { wrong: true }]),
     );
     const answer = await refused(route.method, path, wrong);
     expect(answer).toMatchObject({ status: 400, code: "body_invalid" });

@@ -11,20 +11,21 @@ import type { AddressInfo, Socket } from "node:net";
 import swagger from "@fastify/swagger";
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from "fastify";
 import { BrokerError } from "../../domain/broker-error.js";
-import { BODY_BYTES_MAX } from "../../domain/limits.js";
-import type { AgentPrincipal, Authenticator } from "../../domain/ports/access.js";
+import { BATCH_BODY_BYTES_MAX, BODY_BYTES_MAX } from "../../domain/limits.js";
+import type { AgentPrincipal, Authenticator, RunnerPrincipal } from "../../domain/ports/access.js";
 import type { Log } from "../../domain/ports/log.js";
 import type { MetricsSource, RequestMeter } from "../../domain/ports/meter.js";
 import type { RunnerFlush } from "../../wire/operations.js";
 import { type AgentApi, type AgentOperations, createAgentApi } from "../shared/agent-api.js";
 import { authenticateAgent } from "../shared/credentials.js";
-import { describeUnexpected, faultBody, faultFrom } from "../shared/fault.js";
+import { describeUnexpected, type Fault, faultBody, faultFrom, faultInList } from "../shared/fault.js";
 import { readQuery } from "../shared/form.js";
 import { NO_BODY, NO_QUERY } from "../shared/forms.js";
 import { type HealthSource, problemsNow } from "../shared/health.js";
 import { createOriginCheck, type OriginRules } from "../shared/origin-policy.js";
 import { createRequestIds } from "../shared/request-ids.js";
-import { type OperationName, requireScope } from "../shared/scopes.js";
+import { requireRunner } from "../shared/runner-credential.js";
+import { isRunnerOperation, type OperationName, type RunnerOperationName, requireScope } from "../shared/scopes.js";
 import { validTraceparent } from "../shared/traceparent.js";
 import { type Caller, createWaits, type Waits } from "../shared/waits.js";
 import { jsonOf, type RawBody, readBody } from "./body.js";
@@ -40,6 +41,8 @@ import { ALIVE, READY } from "./view-schemas.js";
 export interface HttpLimits {
   /** Largest body of calls, toolsets and reconciliations. Default 8 MiB. */
   readonly bodyBytes: number;
+  /** Largest body of a batch. Default 16 MiB and 64 KiB: 64 calls with as large arguments as one may have. */
+  readonly batchBytes: number;
   /** A client may take this long for a request's headers. Default 10 s. */
   readonly headersTimeoutMs: number;
   /** A client may take this long for a whole request. Default 30 s. */
@@ -56,6 +59,7 @@ export interface HttpLimits {
 
 const LIMITS: HttpLimits = {
   bodyBytes: BODY_BYTES_MAX,
+  batchBytes: BATCH_BODY_BYTES_MAX,
   headersTimeoutMs: 10_000,
   requestTimeoutMs: 30_000,
   keepAliveTimeoutMs: 65_000,
@@ -99,7 +103,7 @@ export interface HttpGateway {
 interface RouteConfig {
   /** Answers without a key. */
   readonly open?: true;
-  readonly operation?: OperationName;
+  readonly operation?: OperationName | RunnerOperationName;
   readonly bodyBytesMax?: number;
 }
 
@@ -158,18 +162,28 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
     checkOrigin({ host: request.headers.host, origin: request.headers.origin });
     const config = configOf(request);
     if (config.open) return;
+    const { operation } = config;
+    if (operation !== undefined && isRunnerOperation(operation)) {
+      request.setDecorator("runner", await requireRunner(options.authenticator, request.headers.authorization));
+      return;
+    }
     const principal = await authenticateAgent(options.authenticator, request.headers.authorization);
-    if (config.operation === undefined) return;
-    requireScope(principal, config.operation);
+    if (operation === undefined) return;
+    requireScope(principal, operation);
     request.setDecorator("principal", principal);
   }
 
-  function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  function known(error: unknown, request: FastifyRequest, reply: FastifyReply): Fault {
     const fault = faultFrom(fromFramework(error));
     meter?.requestRefused("http", fault.code);
     if (fault.unexpected !== undefined && !reply.raw.destroyed) {
       log.error("http_request_failed", { request_id: request.id, route: routeOf(request), ...describeUnexpected(fault.unexpected) });
     }
+    return fault;
+  }
+
+  function refuse(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+    const fault = known(error, request, reply);
     if (fault.retryAfterSeconds !== undefined) reply.header("retry-after", String(fault.retryAfterSeconds));
     if (fault.http === 401) reply.header("www-authenticate", "Bearer");
     reply
@@ -179,6 +193,7 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
   }
 
   app.decorateRequest("principal", null);
+  app.decorateRequest("runner", null);
   // Bodies are checked by the forms in shared/, and answers are plain views: the framework's compilers have nothing to do.
   app.setValidatorCompiler(() => () => true);
   app.setSerializerCompiler(() => (data) => JSON.stringify(data));
@@ -203,7 +218,13 @@ export function createHttpGateway(options: HttpGatewayOptions): HttpGateway {
   });
   app.register(swagger, openApiInfo(options.version));
   app.register(async (scope) => {
-    addRoutes(scope, { api, waits, limits, log });
+    addRoutes(scope, {
+      api,
+      waits,
+      limits,
+      log,
+      refused: (error, request, reply) => faultInList(known(error, request, reply), request.id),
+    });
     addBrokerRoutes(scope, options, waits);
     if (options.metrics !== undefined) addMetricsRoute(scope, options.metrics);
     if (options.flush !== undefined) addFlushRoute(scope, options.flush);
@@ -245,11 +266,12 @@ function configOf(request: FastifyRequest): RouteConfig {
 }
 
 function routeOf(request: FastifyRequest): string {
-  return request.is404 ? "unknown" : (request.routeOptions?.url ?? "unknown");
+  return request.is404 ? "unknown" : (request.routeOptions?.url ?? "unknown").replaceAll("::", ":");
 }
 
 function bodyLimit(request: FastifyRequest, limits: HttpLimits): number {
-  return Math.min(configOf(request).bodyBytesMax ?? SMALL_BODY_BYTES_MAX, limits.bodyBytes);
+  const { operation, bodyBytesMax = SMALL_BODY_BYTES_MAX } = configOf(request);
+  return Math.min(bodyBytesMax, operation === "createBatch" ? limits.batchBytes : limits.bodyBytes);
 }
 
 /** The framework's own refusals, in our words. */
@@ -271,6 +293,7 @@ interface RouteParts {
   readonly waits: Waits;
   readonly limits: HttpLimits;
   readonly log: Log;
+  readonly refused: (error: unknown, request: FastifyRequest, reply: FastifyReply) => object;
 }
 
 function callerOf(reply: FastifyReply): Caller {
@@ -288,7 +311,7 @@ function addRoutes(scope: FastifyInstance, parts: RouteParts): void {
     const config: RouteConfig = { operation: route.operation, bodyBytesMax: route.bodyBytesMax ?? SMALL_BODY_BYTES_MAX };
     scope.route({
       method: route.method,
-      url: route.path,
+      url: urlOf(route.path),
       config,
       schema: routeSchema(route),
       handler: (request, reply) => handle(route, parts, request, reply),
@@ -298,7 +321,7 @@ function addRoutes(scope: FastifyInstance, parts: RouteParts): void {
   for (const [url, allowed] of methods) {
     scope.route({
       method: "OPTIONS",
-      url,
+      url: urlOf(url),
       schema: { hide: true },
       handler: (_request, reply) =>
         reply
@@ -309,8 +332,15 @@ function addRoutes(scope: FastifyInstance, parts: RouteParts): void {
   }
 }
 
+/** To the router a colon that begins no parameter is written twice. */
+function urlOf(path: string): string {
+  return path.replace(/(?<!\/):/g, "::");
+}
+
 async function handle(route: Route, parts: RouteParts, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  // One of the two is there: the one that the operation asks for.
   const principal = request.getDecorator<AgentPrincipal>("principal");
+  const runner = request.getDecorator<RunnerPrincipal>("runner");
   const params = request.params as Readonly<Record<string, string>>;
   const query = readQuery(request.query as Readonly<Record<string, unknown>>, (route.query ?? NO_QUERY).schema);
   if (route.operation === "listCallEvents" && request.method === "GET" && wantsEventStream(request.headers.accept)) {
@@ -333,6 +363,8 @@ async function handle(route: Route, parts: RouteParts, request: FastifyRequest, 
   }
   const answer = await route.handle(parts.api, {
     principal,
+    runner,
+    refused: (error) => parts.refused(error, request, reply),
     param: (name) => params[name] ?? "",
     query,
     body,

@@ -41,7 +41,7 @@ beforeAll(async () => {
 afterAll(stopTestGateways);
 
 function braces(path: string): string {
-  return path.replace(/:(\w+)/g, "{$1}");
+  return path.replace(/\/:(\w+)/g, "/{$1}");
 }
 
 describe("/openapi.json", () => {
@@ -97,6 +97,9 @@ describe("/openapi.json", () => {
     const unsettled = gateway.operations.callIds[1];
     const asked: readonly [string, string, string, unknown?][] = [
       ["POST", "/v1/calls", "/v1/calls", { toolset: "shop", tool: "refund", arguments: {} }],
+      ["POST", "/v1/calls:batch", "/v1/calls:batch", { calls: [{ toolset: "shop", tool: "instant", arguments: {} }, { toolset: "no" }] }],
+      ["POST", "/v1/calls/{id}/updates", `/v1/calls/${unsettled}/updates`, { text: "half", percentage: 50, data: [1] }],
+      ["POST", "/v1/calls/{id}/receipt", `/v1/calls/${unsettled}/receipt`, { outcome: "succeeded", result: 7 }],
       ["GET", "/v1/calls", "/v1/calls"],
       ["GET", "/v1/calls/{id}", `/v1/calls/${json.id}`],
       ["GET", "/v1/calls/{id}/events", `/v1/calls/${json.id}/events`],

@@ -2,7 +2,7 @@
 
 import type { FastifyDynamicSwaggerOptions } from "@fastify/swagger";
 import type { FastifySchema } from "fastify";
-import { OPERATION_SCOPES } from "../shared/scopes.js";
+import { isRunnerOperation, OPERATION_SCOPES } from "../shared/scopes.js";
 import type { Route } from "./routes.js";
 import { ERROR } from "./view-schemas.js";
 
@@ -12,7 +12,9 @@ export function openApiInfo(version: string): FastifyDynamicSwaggerOptions {
     openapi: {
       openapi: "3.1.0",
       info: { title: "ToolRunner", version, description: "Call tools, follow calls, keep the catalog." },
-      components: { securitySchemes: { key: { type: "http", scheme: "bearer", description: "An agent key." } } },
+      components: {
+        securitySchemes: { key: { type: "http", scheme: "bearer", description: "An agent key, or where it is said a runner key." } },
+      },
       security: [{ key: [] }],
     },
   };
@@ -26,12 +28,11 @@ const PARAMETER_NAMES: Readonly<Record<string, string>> = {
 
 /** The schema of one route, for the framework and the document. */
 export function routeSchema(route: Route): FastifySchema & { readonly [key: string]: unknown } {
-  const names = [...route.path.matchAll(/:([a-z_]+)/g)].map((match) => match[1] ?? "");
-  const scope = OPERATION_SCOPES[route.operation];
+  const names = [...route.path.matchAll(/\/:([a-z_]+)/g)].map((match) => match[1] ?? "");
   return {
     operationId: route.operation,
     summary: route.summary,
-    description: scope === undefined ? "Any agent key." : `Needs the scope ${scope}.`,
+    description: neededFor(route),
     ...(names.length > 0
       ? {
           params: {
@@ -45,4 +46,10 @@ export function routeSchema(route: Route): FastifySchema & { readonly [key: stri
     ...(route.body !== undefined ? { body: route.body.schema } : {}),
     response: { ...route.answers, "4xx": ERROR, "5xx": ERROR },
   };
+}
+
+function neededFor({ operation }: Route): string {
+  if (isRunnerOperation(operation)) return "A runner key of the call's binding.";
+  const scope = OPERATION_SCOPES[operation];
+  return scope === undefined ? "Any agent key." : `Needs the scope ${scope}.`;
 }

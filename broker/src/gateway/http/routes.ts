@@ -1,12 +1,13 @@
 /** The addresses of the HTTP interface: one row for each, from which the server and `/openapi.json` are made. */
 
 import { answersTurn, type CallView } from "../../domain/call-view.js";
-import { BODY_BYTES_MAX } from "../../domain/limits.js";
-import type { AgentPrincipal } from "../../domain/ports/access.js";
+import { BATCH_BODY_BYTES_MAX, BODY_BYTES_MAX } from "../../domain/limits.js";
+import type { AgentPrincipal, RunnerPrincipal } from "../../domain/ports/access.js";
 import type { AgentApi } from "../shared/agent-api.js";
 import type { Form } from "../shared/form.js";
 import * as forms from "../shared/forms.js";
-import type { OperationName } from "../shared/scopes.js";
+import type { OperationName, RunnerOperationName } from "../shared/scopes.js";
+import { SETTLE_CALL, UPDATE_CALL } from "../shared/submission-forms.js";
 import type { Caller } from "../shared/waits.js";
 import * as views from "./view-schemas.js";
 
@@ -16,12 +17,16 @@ export const SMALL_BODY_BYTES_MAX = 65_536;
 /** What a route's handler gets. `query` and `body` are unchecked. */
 export interface RouteInput {
   readonly principal: AgentPrincipal;
+  /** Who asks where the operation is one of runners. */
+  readonly runner: RunnerPrincipal;
   /** Path segments, decoded; `""` for one that the route does not have. */
   readonly param: (name: string) => string;
   readonly query: unknown;
   readonly body: unknown;
   readonly traceparent: string | undefined;
   readonly caller: Caller;
+  /** The error object for what was thrown, where only a part of the answer is one. */
+  readonly refused: (error: unknown) => object;
 }
 
 /** A status and what is sent as JSON. */
@@ -32,9 +37,9 @@ export interface RouteAnswer {
 
 /** One address and method. */
 export interface Route {
-  readonly operation: OperationName;
+  readonly operation: OperationName | RunnerOperationName;
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
-  /** Parameters as `:name`. */
+  /** Parameters as segments `:name`. */
   readonly path: string;
   readonly summary: string;
   readonly query?: Form<unknown>;
@@ -65,6 +70,38 @@ export const ROUTES: readonly Route[] = [
     bodyBytesMax: BODY_BYTES_MAX,
     answers: callAnswers,
     handle: async (api, { principal, body, caller, traceparent }) => call(await api.createCall(principal, body, { caller, traceparent })),
+  },
+  {
+    operation: "createBatch",
+    method: "POST",
+    path: "/v1/calls:batch",
+    summary: "Call up to 64 tools at once",
+    body: forms.CREATE_BATCH,
+    bodyBytesMax: BATCH_BODY_BYTES_MAX,
+    answers: { 200: views.BATCH },
+    handle: async (api, { principal, body, caller, traceparent, refused }) => {
+      const answers = await api.createBatch(principal, body, { caller, traceparent });
+      return ok({ data: answers.map((answer) => (answer.kind === "call" ? answer.view : refused(answer.error))) });
+    },
+  },
+  {
+    operation: "updateCall",
+    method: "POST",
+    path: "/v1/calls/:id/updates",
+    summary: "Tell how far the work of a submitted call is, by a runner key of its binding",
+    body: UPDATE_CALL,
+    answers: { 200: views.EVENT },
+    handle: async (api, { runner, param, body }) => ok(await api.updateCall(runner, param("id"), body)),
+  },
+  {
+    operation: "settleCall",
+    method: "POST",
+    path: "/v1/calls/:id/receipt",
+    summary: "Settle a submitted call, by a runner key of its binding",
+    body: SETTLE_CALL,
+    bodyBytesMax: BODY_BYTES_MAX,
+    answers: { 200: views.FINAL_RECEIPT },
+    handle: async (api, { runner, param, body }) => ok(await api.settleCall(runner, param("id"), body)),
   },
   {
     operation: "listCalls",

@@ -1,6 +1,6 @@
 /** What answers look like, for `/openapi.json`. A test holds them against the answers of every route. */
 
-import { CALL_STATES, EVENT_NAMES } from "../../domain/call-view.js";
+import { CALL_STATES, EVENT_NAMES, SETTLED_STATES } from "../../domain/call-view.js";
 import { SCOPES } from "../../domain/ports/access.js";
 import { BINDING_KINDS } from "../../domain/ports/catalog.js";
 import type { Schema } from "../shared/form.js";
@@ -90,6 +90,16 @@ export const EVENT = object("An event.", {
   data: { type: "object" },
 });
 
+/** A final receipt that took effect. */
+export const FINAL_RECEIPT = object("The receipt, and what it led to.", {
+  type: { const: "receipt" },
+  call_id: text,
+  outcome: { type: "string", enum: ["succeeded", "failed", "cancelled"] },
+  digest: text,
+  state: { type: "string", enum: [...SETTLED_STATES] },
+  settled_at: time,
+});
+
 /** A call's events. */
 export const EVENTS = pageOf(EVENT);
 
@@ -104,22 +114,26 @@ export const BINDING = object("The binding.", {
   created_at: time,
 });
 
-const TOOL = object("A tool.", {
-  name: text,
-  description: text,
-  input_schema: { description: "A JSON Schema." },
-  output_schema: { description: "A JSON Schema, or null." },
-  binding: text,
-  behaviour: { type: "string", enum: ["read_only", "write"] },
-  confirmation: { type: "string", enum: ["never", "always"] },
-  result_semantics: { type: "string", enum: ["completion", "submission"] },
-  max_result_context_bytes: count,
-  version: { type: "string", description: "Of the handler." },
-  timeout_seconds: count,
-  idempotent: flag,
-  cancellable: flag,
-  scopes: { type: "array", items: text },
-});
+const TOOL = object(
+  "A tool.",
+  {
+    name: text,
+    description: text,
+    input_schema: { description: "A JSON Schema." },
+    output_schema: { description: "A JSON Schema, or null." },
+    binding: text,
+    behaviour: { type: "string", enum: ["read_only", "write"] },
+    confirmation: { type: "string", enum: ["never", "always"] },
+    result_semantics: { type: "string", enum: ["completion", "submission"] },
+    max_result_context_bytes: count,
+    version: { type: "string", description: "Of the handler." },
+    timeout_seconds: count,
+    idempotent: flag,
+    cancellable: flag,
+    scopes: { type: "array", items: text },
+  },
+  { submission_timeout_seconds: count },
+);
 
 /** A version of a toolset. */
 export const TOOLSET = object("The toolset's version.", {
@@ -175,6 +189,11 @@ export const ERROR: AnswerSchema = {
     request_id: text,
   },
 };
+
+/** The calls of a batch, in order. */
+export const BATCH = object("The calls, or why there are none, in the order of the list.", {
+  data: { type: "array", items: { anyOf: [CALL, ERROR] } },
+});
 
 /** `/healthz`. */
 export const ALIVE = object("The process runs.", { status: { const: "ok" }, version: text });

@@ -9,17 +9,27 @@
 import { BrokerError } from "../../domain/broker-error.js";
 import type { CallEventView, CallFilter, CallView } from "../../domain/call-view.js";
 import { ID_PATTERN } from "../../domain/limits.js";
-import type { AgentPrincipal, CreatedKey, KeyOperations, KeyView } from "../../domain/ports/access.js";
+import type { AgentPrincipal, CreatedKey, KeyOperations, KeyView, RunnerPrincipal } from "../../domain/ports/access.js";
 import type { BindingView, CatalogOperations, Page, ToolsetView } from "../../domain/ports/catalog.js";
-import type { CallOperations, RunnerOperations, RunnerView, WaitSignal } from "../../wire/operations.js";
+import type {
+  CallOperations,
+  FinalReceiptView,
+  RunnerOperations,
+  RunnerView,
+  SubmissionOperations,
+  WaitSignal,
+} from "../../wire/operations.js";
+import { type BatchAnswer, createBatch } from "./create-batch.js";
 import * as forms from "./forms.js";
 import { pageOfKeys } from "./key-pages.js";
 import { requireScope } from "./scopes.js";
+import { SETTLE_CALL, UPDATE_CALL } from "./submission-forms.js";
 import type { Caller, Waits } from "./waits.js";
 
 /** The broker's operations, as the gateways get them. */
 export interface AgentOperations {
   readonly calls: CallOperations;
+  readonly submissions: SubmissionOperations;
   readonly runners: RunnerOperations;
   readonly catalog: CatalogOperations;
   readonly keys: KeyOperations;
@@ -62,7 +72,7 @@ function drainRefusal(): BrokerError {
 }
 
 /** Puts the rules before the operations. */
-export function createAgentApi({ calls, runners, catalog, keys }: AgentOperations, waits: Waits) {
+export function createAgentApi({ calls, submissions, runners, catalog, keys }: AgentOperations, waits: Waits) {
   return {
     /** Refused while draining: the call may wait longer than this broker lives. */
     async createCall(
@@ -86,15 +96,33 @@ export function createAgentApi({ calls, runners, catalog, keys }: AgentOperation
       });
     },
 
+    /**
+     * Each call is answered or refused by itself. `read` spells a call of the list in the names of HTTP, and may throw.
+     * A drain refuses the calls that are not created yet, and cuts the wait short.
+     */
+    async createBatch(
+      principal: AgentPrincipal,
+      body: unknown,
+      context: { readonly caller: Caller; readonly traceparent?: string | undefined; readonly read?: (item: unknown) => unknown },
+    ): Promise<readonly BatchAnswer[]> {
+      requireScope(principal, "createBatch");
+      const request = forms.CREATE_BATCH.check(body);
+      if (waits.draining) throw drainRefusal();
+      const { traceparent, read = (item: unknown) => item } = context;
+      return await waits.run(context.caller, (signal) =>
+        createBatch(calls, principal, request, { read, traceparent, now: () => performance.now() }, signal),
+      );
+    },
+
     /** A wait that the drain or the caller's going cuts short is answered with the call as it is then. */
     async getCall(principal: AgentPrincipal, id: string, query: unknown, context: { readonly caller: Caller }): Promise<CallView> {
       requireScope(principal, "getCall");
-      const { wait_seconds } = forms.GET_CALL.check(query);
+      const { wait_seconds, wait_for } = forms.GET_CALL.check(query);
       madeId(id, "call");
       if ((wait_seconds ?? 0) === 0 || waits.draining) return await calls.get(principal, id, {});
       return await waits.run(context.caller, async (signal) => {
         try {
-          return await calls.get(principal, id, { wait_seconds, signal });
+          return await calls.get(principal, id, { wait_seconds, wait_for, signal });
         } catch (error) {
           if (signal.aborted && !(error instanceof BrokerError)) return await calls.get(principal, id, {});
           throw error;
@@ -154,6 +182,18 @@ export function createAgentApi({ calls, runners, catalog, keys }: AgentOperation
       requireScope(principal, "reconcileCall");
       const request = forms.RECONCILE_CALL.check(body);
       return await calls.reconcile(principal, madeId(id, "call"), request);
+    },
+
+    /** By a runner key of the call's binding. */
+    async updateCall(principal: RunnerPrincipal, id: string, body: unknown): Promise<CallEventView> {
+      const request = UPDATE_CALL.check(body);
+      return await submissions.update(principal, madeId(id, "call"), request);
+    },
+
+    /** By a runner key of the call's binding. */
+    async settleCall(principal: RunnerPrincipal, id: string, body: unknown): Promise<FinalReceiptView> {
+      const request = SETTLE_CALL.check(body);
+      return await submissions.settle(principal, madeId(id, "call"), request);
     },
 
     async putBinding(

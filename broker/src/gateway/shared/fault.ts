@@ -94,6 +94,13 @@ export function faultBody(fault: Fault, requestId: string): object {
   };
 }
 
+/** The error object of one part of an answer: it has no headers, so the time to wait is a field of it. */
+export function faultInList(fault: Fault, requestId: string): object {
+  const { retryAfterSeconds } = fault;
+  const extra = retryAfterSeconds === undefined ? fault.extra : { ...fault.extra, retry_after_seconds: retryAfterSeconds };
+  return faultBody({ ...fault, extra }, requestId);
+}
+
 /** Name and message for one log field; never a payload. */
 export function describeUnexpected(unexpected: unknown): { readonly error: string; readonly stack: string | undefined } {
   if (unexpected instanceof Error) return { error: `${unexpected.name}: ${unexpected.message}`, stack: unexpected.stack };

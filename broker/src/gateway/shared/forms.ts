@@ -3,6 +3,7 @@
 import { CALL_STATES, type CallFilter } from "../../domain/call-view.js";
 import {
   ATTEMPTS_MAX,
+  BATCH_CALLS_MAX,
   IDEMPOTENCY_KEY_CHARACTERS_MAX,
   RESULT_PAGE_BYTES_DEFAULT,
   RESULT_PAGE_BYTES_MAX,
@@ -12,8 +13,8 @@ import {
 } from "../../domain/limits.js";
 import { SCOPES, type Scope } from "../../domain/ports/access.js";
 import { BINDING_KINDS, type BindingKind, type Json, type PageRequest } from "../../domain/ports/catalog.js";
-import type { CancelMode, CreateCallBody, ReconcileOutcome } from "../../wire/operations.js";
-import { defineForm, type Schema } from "./form.js";
+import type { CancelMode, CreateCallBody, ReconcileOutcome, WaitGoal } from "../../wire/operations.js";
+import { defineForm, type Form, type Schema } from "./form.js";
 
 /** Longest text that names something: a subject, a session, an agent. */
 export const NAME_CHARACTERS_MAX = 256;
@@ -23,7 +24,7 @@ export const NOTE_CHARACTERS_MAX = 4_096;
 const UINT32_MAX = 4_294_967_295;
 
 /** Text that can be an id, a key or a name: bounded, without control characters and halves of surrogate pairs. */
-const name = (description: string, maxLength = NAME_CHARACTERS_MAX): Schema => ({
+export const name = (description: string, maxLength = NAME_CHARACTERS_MAX): Schema => ({
   type: "string",
   minLength: 1,
   maxLength,
@@ -53,35 +54,71 @@ export const NO_QUERY = defineForm<Record<string, never>>("query", {});
 /** No fields at all. */
 export const NO_BODY = defineForm<Record<string, never>>("body", {});
 
+const createCall = {
+  toolset: name("Id of the toolset."),
+  tool: name("Name of the tool in it."),
+  arguments: { description: "What the tool is called with; must satisfy its input schema." },
+  toolset_version: integer(1, UINT32_MAX, "Default: the latest."),
+  agent: name("Id of the agent. Default: the key's id stands for it."),
+  release: integer(1, UINT32_MAX, "A release of the agent."),
+  subject: name("The end user on whose behalf the call runs. Needed on browser and desktop bindings."),
+  session: name("The agent's session."),
+  idempotency_key: idempotencyKey,
+  timeout_seconds: integer(TIMEOUT_SECONDS_MIN, TIMEOUT_SECONDS_MAX, "From acceptance to settlement. May only shorten the tool's."),
+  wait_seconds: waitSeconds,
+  ordering_key: name("Calls with the same key run one at a time, in order."),
+  priority: { type: "string", enum: ["interactive", "background"], description: "Default interactive." },
+  max_attempts: integer(
+    1,
+    ATTEMPTS_MAX,
+    "Default: 3. A tool that is not safe to repeat is tried again only after a person said that it was not applied.",
+  ),
+  audience: name("For whom the result is shown."),
+} satisfies Record<keyof CreateCallBody, Schema>;
+
 /** `POST /v1/calls`. */
-export const CREATE_CALL = defineForm<CreateCallBody>(
-  "body",
-  {
-    toolset: name("Id of the toolset."),
-    tool: name("Name of the tool in it."),
-    arguments: { description: "What the tool is called with; must satisfy its input schema." },
-    toolset_version: integer(1, UINT32_MAX, "Default: the latest."),
-    agent: name("Id of the agent. Default: the key's id stands for it."),
-    release: integer(1, UINT32_MAX, "A release of the agent."),
-    subject: name("The end user on whose behalf the call runs. Needed on browser and desktop bindings."),
-    session: name("The agent's session."),
-    idempotency_key: idempotencyKey,
-    timeout_seconds: integer(TIMEOUT_SECONDS_MIN, TIMEOUT_SECONDS_MAX, "From acceptance to settlement. May only shorten the tool's."),
-    wait_seconds: waitSeconds,
-    ordering_key: name("Calls with the same key run one at a time, in order."),
-    priority: { type: "string", enum: ["interactive", "background"], description: "Default interactive." },
-    max_attempts: integer(
-      1,
-      ATTEMPTS_MAX,
-      "Default: 3. A tool that is not safe to repeat is tried again only after a person said that it was not applied.",
-    ),
-    audience: name("For whom the result is shown."),
-  },
-  ["toolset", "tool", "arguments"],
-);
+export const CREATE_CALL = defineForm<CreateCallBody>("body", createCall, ["toolset", "tool", "arguments"]);
+
+const { wait_seconds: _ofTheBatch, ...batchCall } = createCall;
+
+/** One call of a batch: it waits with the others, so it names no wait of its own. */
+export const BATCH_CALL = defineForm<Omit<CreateCallBody, "wait_seconds">>("body", batchCall, ["toolset", "tool", "arguments"]);
+
+const batchOf = (calls: Schema): Form<BatchBody> =>
+  defineForm<BatchBody>(
+    "body",
+    {
+      calls: {
+        type: "array",
+        minItems: 1,
+        maxItems: BATCH_CALLS_MAX,
+        description: "Each is a call of its own, with its own key.",
+        ...calls,
+      },
+      wait_seconds: { ...waitSeconds, description: "How long to wait for the answers of all calls together. Default 0." },
+    },
+    ["calls"],
+  );
+
+/** The body of `POST /v1/calls:batch`; its calls are unchecked. */
+export interface BatchBody {
+  readonly calls: readonly unknown[];
+  readonly wait_seconds?: number | undefined;
+}
+
+/** `POST /v1/calls:batch`. Its calls are checked one by one, so that a bad one harms no other. */
+export const CREATE_BATCH: Form<BatchBody> = { schema: batchOf({ items: BATCH_CALL.schema }).schema, check: batchOf({}).check };
 
 /** `GET /v1/calls/{id}`. */
-export const GET_CALL = defineForm<{ readonly wait_seconds?: number | undefined }>("query", { wait_seconds: waitSeconds });
+export const GET_CALL = defineForm<{ readonly wait_seconds?: number | undefined; readonly wait_for?: WaitGoal | undefined }>("query", {
+  wait_seconds: waitSeconds,
+  wait_for: {
+    type: "string",
+    enum: ["answer", "settled"],
+    description:
+      "What ends the wait: `answer`, the first of settled, submitted and needs_reconciliation, or `settled`, such as the final receipt of a submitted call. Default answer.",
+  },
+});
 
 /** `GET /v1/calls`. */
 export const LIST_CALLS = defineForm<CallFilter & PageRequest>("query", {

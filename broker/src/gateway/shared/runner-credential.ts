@@ -19,3 +19,10 @@ export async function authenticateRunner(
   }
   return principal;
 }
+
+/** The runner behind an `authorization` value that has to be there. Throws `BrokerError` `key_missing` or `key_invalid`. */
+export async function requireRunner(authenticator: Authenticator, authorization: string | undefined): Promise<RunnerPrincipal> {
+  const principal = await authenticateRunner(authenticator, authorization ?? "");
+  if (principal === undefined) throw new BrokerError("key_missing", "The request has no key: send Authorization: Bearer KEY.");
+  return principal;
+}

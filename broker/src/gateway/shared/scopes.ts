@@ -6,6 +6,7 @@ import type { AgentPrincipal, Scope } from "../../domain/ports/access.js";
 /** `undefined`: any valid agent key will do. */
 export const OPERATION_SCOPES = {
   createCall: "calls:write",
+  createBatch: "calls:write",
   cancelCall: "calls:write",
   getCall: "calls:read",
   listCalls: "calls:read",
@@ -36,6 +37,15 @@ export const OPERATION_SCOPES = {
 
 /** Every operation that agents may ask for. */
 export type OperationName = keyof typeof OPERATION_SCOPES;
+
+/** What is asked for by the runner key of a binding, which no agent key stands for. */
+export const RUNNER_OPERATIONS = ["updateCall", "settleCall"] as const;
+export type RunnerOperationName = (typeof RUNNER_OPERATIONS)[number];
+
+/** Is it asked for by a runner key? */
+export function isRunnerOperation(operation: OperationName | RunnerOperationName): operation is RunnerOperationName {
+  return (RUNNER_OPERATIONS as readonly string[]).includes(operation);
+}
 
 /** Throws `BrokerError` `scope_missing` when the key does not hold what `operation` needs. */
 export function requireScope(principal: AgentPrincipal, operation: OperationName): void {

@@ -254,6 +254,20 @@ export function createFakeOperations(): FakeOperations {
         return call.view;
       },
     },
+    submissions: {
+      async update(principal, callId, body) {
+        record("update", principal, callId, body);
+        emit(callId, "progress", { text: body.text ?? "", percentage: body.percentage ?? null, data: body.data ?? null });
+        const event = find(callId).events.at(-1);
+        if (event === undefined) throw new Error("an event that was told is gone");
+        return event;
+      },
+      async settle(principal, callId, body) {
+        record("settle", principal, callId, body);
+        settle(callId, body.result ?? null);
+        return { type: "receipt", call_id: callId, outcome: body.outcome, digest: "00", state: "succeeded", settled_at: AT };
+      },
+    },
     runners: {
       async list(principal, page) {
         record("listRunners", principal, page);

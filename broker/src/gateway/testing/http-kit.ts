@@ -10,6 +10,7 @@ import {
   type FakeOperations,
   FULL_KEY,
   type RecordingLog,
+  RUNNER_KEY,
 } from "./fake-operations.js";
 
 /** An answer, read whole. */
@@ -28,7 +29,7 @@ export interface TestGateway {
   readonly log: RecordingLog;
   readonly url: string;
   readonly port: number;
-  /** With {@link FULL_KEY} unless `headers` name another one. A string body is sent as it is. */
+  /** With {@link FULL_KEY}, or {@link RUNNER_KEY} where the address is one for runners, unless `headers` name another one. A string body is sent as it is. */
   request(method: string, path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<Answer>;
   /** A connected socket; closed with the gateway. */
   rawSocket(): Promise<Socket>;
@@ -36,6 +37,8 @@ export interface TestGateway {
 
 /** The type of Prometheus' text format. */
 export const METRICS_CONTENT = "text/plain; version=0.0.4; charset=utf-8";
+
+const FOR_RUNNERS = /^\/v1\/calls\/[^/]*\/(updates|receipt)(\?|$)/;
 
 const running = new Set<() => Promise<void>>();
 
@@ -75,7 +78,11 @@ export async function startTestGateway(options: Partial<HttpGatewayOptions> = {}
     async request(method, path, body, headers = {}) {
       const response = await fetch(`${url}${path}`, {
         method,
-        headers: { authorization: `Bearer ${FULL_KEY}`, ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+        headers: {
+          authorization: `Bearer ${FOR_RUNNERS.test(path) ? RUNNER_KEY : FULL_KEY}`,
+          ...(body === undefined ? {} : { "content-type": "application/json" }),
+          ...headers,
+        },
         ...(body === undefined ? {} : { body: typeof body === "string" || body instanceof Buffer ? body : JSON.stringify(body) }),
       });
       const text = await response.text();

@@ -15,7 +15,7 @@ import { RecentMap } from "../../domain/recent-map.js";
 import { closedError } from "../append-rules.js";
 import type { Arrivals } from "../arrivals.js";
 import type { OwnEntries, OwnTail } from "../own-entries.js";
-import { reportFork } from "./call-scan.js";
+import { isNewLife, reportFork } from "./call-scan.js";
 import { type EntryHeader, parseEntryHeader, parseNote } from "./entry-header.js";
 import type { StreamNames } from "./names.js";
 import { followWithPauses, PAUSE, type ReaderContext, type StreamMessage } from "./ordered-reader.js";
@@ -119,7 +119,8 @@ async function* readPass(
     noted = note === undefined ? 0 : noted + 1;
     place.passed(message.sequence);
     arrivals.announce(message.sequence);
-    const entry = chains.entryOf(message, header, note);
+    const taken = chains.entryOf(message, header, note);
+    const entry = taken instanceof Promise ? await taken : taken;
     if (entry !== undefined) yield entry;
     if (!headersOnly && noted >= NOTED_IN_A_ROW) return "headers";
     if (place.hasNext && isAlone()) return "end";
@@ -129,12 +130,14 @@ async function* readPass(
 
 /** Where each call's chain ends, as far as a tail has seen it. */
 class Chains {
+  readonly #reader: ReaderContext;
   readonly #names: StreamNames;
   readonly #log: Log;
   readonly #lastOf = new RecentMap<string, Version>(REMEMBERED_CALLS);
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-  constructor({ names, log }: CallTailContext) {
+  constructor({ reader, names, log }: CallTailContext) {
+    this.#reader = reader;
     this.#names = names;
     this.#log = log;
   }
@@ -143,14 +146,23 @@ class Chains {
     this.#lastOf.set(callId, version);
   }
 
-  /** `undefined`: what was stored there is no link of its call's chain. */
-  entryOf(message: StreamMessage, header: EntryHeader | undefined, note: string | undefined): TailedEntry | undefined {
+  /** `undefined`: what was stored there is no link of its call's chain. A promise only where the leader has to be asked for that. */
+  entryOf(
+    message: StreamMessage,
+    header: EntryHeader | undefined,
+    note: string | undefined,
+  ): TailedEntry | undefined | Promise<TailedEntry | undefined> {
     const callId = message.subject.slice(this.#names.subjectPrefix.length);
     const last = this.#lastOf.get(callId);
-    if (header === undefined || (last !== undefined && header.previous !== last)) {
-      reportFork(this.#log, callId, message);
-      return undefined;
-    }
+    const forked = (): undefined => reportFork(this.#log, callId, message);
+    if (header === undefined) return forked();
+    if (last === undefined || header.previous === last) return this.#linked(callId, message, header, note);
+    return isNewLife(this.#reader, this.#names, header, last).then((isNew) =>
+      isNew ? this.#linked(callId, message, header, note) : forked(),
+    );
+  }
+
+  #linked(callId: string, message: StreamMessage, header: EntryHeader, note: string | undefined): TailedEntry {
     this.remember(callId, message.sequence);
     const data = note === undefined ? this.#decoder.decode(message.data) : undefined;
     return { callId, version: message.sequence, previous: header.previous, entryId: header.entryId, note, data };

@@ -8,7 +8,7 @@ import { expectingHeaders } from "./entry-header.js";
 import type { StreamNames } from "./names.js";
 import { type ReaderContext, readToEnd } from "./ordered-reader.js";
 import { WRONG_LAST_SEQUENCE } from "./requests.js";
-import { getMessage, type StoredMessage } from "./stored-message.js";
+import { deleteMessage, getMessage, type StoredMessage } from "./stored-message.js";
 
 /** From where on calls must be searched for open ones that have no marker. */
 export interface ScanRecord {
@@ -39,8 +39,8 @@ export interface IndexStore {
   /** Removes the record when it is still the message of that sequence. */
   deleteRecord(record: StoredScanRecord): Promise<void>;
   putMarker(callId: string): Promise<void>;
-  /** Removes the call's marker, if there is one. */
-  deleteMarker(callId: string): Promise<void>;
+  /** Removes the call's marker, if there is one. With `unless`: only if that says no, asked after the marker was found. */
+  deleteMarker(callId: string, unless?: () => Promise<boolean>): Promise<void>;
   /** All records and markers. A marker that was put before a record was written is there when that record is. */
   contents(signal: AbortSignal): Promise<IndexContents>;
   /** All records of `incarnation`. */
@@ -63,10 +63,6 @@ export function createIndexStore(context: ReaderContext, names: StreamNames): In
       : undefined;
   };
   const lastOn = (subject: string): Promise<StoredMessage | undefined> => getMessage(requests, names.stream, { last_by_subj: subject });
-  const deleteMessage = async (seq: number): Promise<void> => {
-    // Refused when the message is gone already, which is as good.
-    await requests.ask(`$JS.API.STREAM.MSG.DELETE.${names.stream}`, { seq, no_erase: true });
-  };
   const getRecord = async (key: RecordKey): Promise<StoredScanRecord | undefined> => {
     const found = await lastOn(subjectOf(key));
     const record = found === undefined ? undefined : parseRecord(found.data.toString("utf8"));
@@ -85,13 +81,14 @@ export function createIndexStore(context: ReaderContext, names: StreamNames): In
       return isOwn ? found.sequence : undefined;
     },
     getRecord,
-    deleteRecord: ({ sequence }) => deleteMessage(sequence),
+    deleteRecord: ({ sequence }) => deleteMessage(context, names.stream, sequence),
     putMarker: async (callId) => {
       await requests.publish(openPrefix + callId, "");
     },
-    deleteMarker: async (callId) => {
+    deleteMarker: async (callId, unless) => {
       const found = await lastOn(openPrefix + callId);
-      if (found !== undefined) await deleteMessage(found.sequence);
+      if (found === undefined || (await unless?.()) === true) return;
+      await deleteMessage(context, names.stream, found.sequence);
     },
     contents: async (signal) => {
       const records = new Map<string, StoredScanRecord>();

@@ -5,6 +5,8 @@
  * - The manifest is written after all parts are acknowledged, and names how many there are and the digest of the whole.
  * - `put` resolves after the stored value was read back and its digest was right.
  * - A put that was cut off leaves parts on the subjects that the next put of that name writes again: no rubbish without a name.
+ * - The place of a value is its manifest's sequence. A put of a value that is there writes the manifest again, on top of the one that it
+ *   read: so whoever removes the value at its old place finds that out, or the put does.
  */
 import { createHash } from "node:crypto";
 import { type BlobStore, LedgerError } from "../../domain/ports/ledger.js";
@@ -13,7 +15,7 @@ import { expectingHeaders } from "./entry-header.js";
 import type { StreamNames } from "./names.js";
 import { type ReaderContext, readToEnd } from "./ordered-reader.js";
 import { WRONG_LAST_SEQUENCE } from "./requests.js";
-import { getMessage } from "./stored-message.js";
+import { deleteMessage, getMessage } from "./stored-message.js";
 
 const PART_BYTES = 524_288;
 const PARTS_AT_ONCE = 8;
@@ -73,6 +75,12 @@ export function createJetStreamBlobs(context: ReaderContext, names: StreamNames,
     return { parts, from: parts === 0 ? 1 : from };
   };
 
+  /** False: another one was there, by an earlier attempt, another put or a removal: what counts is what is there. */
+  const putManifest = async (name: string, manifest: Manifest, expected: number): Promise<boolean> => {
+    const { answer } = await requests.publish(prefixOf(name) + MANIFEST, JSON.stringify(manifest), expectingHeaders(expected));
+    return answer.error?.err_code !== WRONG_LAST_SEQUENCE;
+  };
+
   return {
     put: async (name, text) => {
       checkBlobName(name);
@@ -81,18 +89,14 @@ export function createJetStreamBlobs(context: ReaderContext, names: StreamNames,
       for (;;) {
         const stored = await manifestOf(name);
         if (stored !== undefined && (await readValue(name, stored.manifest)) !== undefined) {
-          if (stored.manifest.digest === digest) return;
-          throw new TypeError(`blob ${name} is stored already with another text: a name is written once`);
+          if (stored.manifest.digest !== digest) {
+            throw new TypeError(`blob ${name} is stored already with another text: a name is written once`);
+          }
+          if (await putManifest(name, stored.manifest, stored.sequence)) return;
+          continue;
         }
         const manifest: Manifest = { digest, ...(await publishParts(name, value)) };
-        const { answer } = await requests.publish(
-          prefixOf(name) + MANIFEST,
-          JSON.stringify(manifest),
-          expectingHeaders(stored?.sequence ?? 0),
-        );
-        // Written by this attempt, by an earlier one, or by another put of that name: what counts is what is there.
-        const isOwn = answer.error?.err_code !== WRONG_LAST_SEQUENCE;
-        if (isOwn && (await readValue(name, manifest)) !== undefined) return;
+        if ((await putManifest(name, manifest, stored?.sequence ?? 0)) && (await readValue(name, manifest)) !== undefined) return;
       }
     },
     get: async (name) => {
@@ -103,6 +107,33 @@ export function createJetStreamBlobs(context: ReaderContext, names: StreamNames,
         throw new LedgerError("blob_corrupt", `blob ${name} does not match its digest: restore it from a backup`);
       }
       return value.toString("utf8");
+    },
+    places: async function* (from, asked) {
+      const options = { stream: names.stream, filter: names.subjects, from, headersOnly: true, signal: AbortSignal.any([asked, signal]) };
+      for await (const { subject, sequence } of readToEnd(context, options)) {
+        const [callId, entryId] = subject.slice(names.subjectPrefix.length).split(".");
+        const name = `${callId}/${entryId}`;
+        if (isBlobName(name)) yield { name, place: sequence };
+      }
+    },
+    placeOf: async (name) => (isBlobName(name) ? (await manifestOf(name))?.sequence : undefined),
+    remove: async ({ name, place }) => {
+      checkBlobName(name);
+      const stored = await manifestOf(name);
+      if (stored !== undefined) {
+        if (stored.sequence > place) return false;
+        await deleteMessage(context, names.stream, stored.sequence);
+        // Put again in between, it has another one, which names the same parts.
+        if ((await manifestOf(name)) !== undefined) return false;
+      }
+      let found = stored !== undefined;
+      const parts = { stream: names.stream, filter: `${prefixOf(name)}*`, from: 1, headersOnly: true, signal };
+      for await (const { sequence } of readToEnd(context, parts)) {
+        if (sequence > place) continue;
+        await deleteMessage(context, names.stream, sequence);
+        found = true;
+      }
+      return found;
     },
   };
 }

@@ -15,6 +15,7 @@ import type { Clock } from "../../domain/ports/clock.js";
 import {
   type AppendOutcome,
   type BlobStore,
+  type EntryPlace,
   type Ledger,
   type LedgerDescription,
   LedgerError,
@@ -39,14 +40,14 @@ import {
   SERVER_MIN,
   watchConnection,
 } from "./connection-watch.js";
-import { entryHeaders } from "./entry-header.js";
+import { entryHeaders, parseEntryHeader } from "./entry-header.js";
 import { createIndexStore } from "./index-store.js";
 import { createJetStreamBlobs } from "./jetstream-blobs.js";
 import { checkIncarnation, type Names, namesOf } from "./names.js";
 import { OpenCallIndex } from "./open-call-index.js";
-import type { ReaderContext } from "./ordered-reader.js";
+import { type ReaderContext, readToEnd } from "./ordered-reader.js";
 import { type Answered, Requests, WRONG_LAST_SEQUENCE } from "./requests.js";
-import { getMessage, lastSequence, newestSequence } from "./stored-message.js";
+import { deleteMessage, getMessage, lastSequence, newestSequence } from "./stored-message.js";
 import { prepareStreams } from "./streams.js";
 
 export interface JetStreamLedgerOptions {
@@ -165,6 +166,9 @@ class JetStreamLedger implements Ledger {
     this.blobs = {
       put: (name, text) => this.#whileOpen("blobs.put", () => blobs.put(name, text)),
       get: (name) => this.#whileOpen("blobs.get", () => blobs.get(name)),
+      places: (from, signal) => this.#yieldWhileOpen("blobs.places", blobs.places(from, signal)),
+      placeOf: (name) => this.#whileOpen("blobs.placeOf", () => blobs.placeOf(name)),
+      remove: (blob) => this.#whileOpen("blobs.remove", () => blobs.remove(blob)),
     };
     this.description = {
       kind: "jetstream",
@@ -298,6 +302,26 @@ class JetStreamLedger implements Ledger {
     await this.#index.retire(incarnation);
   }
 
+  async *places(from: Version, signal: AbortSignal): AsyncIterable<EntryPlace> {
+    this.#assertOpen("places");
+    const { stream, subjects, subjectPrefix } = this.#names.calls;
+    const options = { stream, filter: subjects, from, headersOnly: true, signal: AbortSignal.any([signal, this.#stop.signal]) };
+    for await (const { subject, sequence, headers } of readToEnd(this.#context, options)) {
+      const header = parseEntryHeader(headers);
+      if (header !== undefined) yield { callId: subject.slice(subjectPrefix.length), version: sequence, previous: header.previous };
+    }
+    if (!signal.aborted) this.#assertOpen("places");
+  }
+
+  async remove(callId: string, versions: readonly Version[]): Promise<void> {
+    this.#assertOpen("remove");
+    const last = versions.at(-1);
+    if (!isCallId(callId) || last === undefined) return;
+    const { stream } = this.#names.calls;
+    await this.#index.removing(callId, async () => (await getMessage(this.#requests, stream, { seq: last })) === undefined);
+    for (const version of versions) await deleteMessage(this.#context, stream, version);
+  }
+
   /** Ends what is under way: appends whose outcome is not known yet reject with `closed`. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -315,6 +339,11 @@ class JetStreamLedger implements Ledger {
     this.#assertOpen(what);
     const result = await task();
     return result;
+  }
+
+  async *#yieldWhileOpen<T>(what: string, items: AsyncIterable<T>): AsyncIterable<T> {
+    this.#assertOpen(what);
+    yield* items;
   }
 
   #assertOpen(what: string): void {

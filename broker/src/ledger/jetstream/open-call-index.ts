@@ -138,6 +138,15 @@ export class OpenCallIndex {
     this.#removeNext();
   }
 
+  /**
+   * The entries of a settled call are about to be removed: after that nobody could tell that its marker is one of a settled call. `isGone`:
+   * are they already? Then the marker may be that of a new call of the same id.
+   */
+  async removing(callId: string, isGone: () => Promise<boolean>): Promise<void> {
+    this.#listed.delete(callId);
+    await this.#options.store.deleteMarker(callId, isGone);
+  }
+
   async *openCalls(): AsyncIterable<OpenCall> {
     const { store, scan } = this.#options;
     const { signal } = this.#stop;

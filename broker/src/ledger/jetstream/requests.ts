@@ -37,6 +37,8 @@ export interface Answered {
 export const WRONG_LAST_SEQUENCE = 10_071;
 /** API error of a read for a message that is not there. */
 export const NO_MESSAGE_FOUND = 10_037;
+/** API error of a deletion that failed, also because the message is gone. */
+export const DELETE_FAILED = 10_057;
 /** API error for a stream that does not exist. */
 export const STREAM_NOT_FOUND = 10_059;
 
@@ -88,7 +90,8 @@ function publishIsKnown({ error, seq }: ApiAnswer): boolean {
 
 /** Answers to reads and the like: a result, or an error that will not go away by itself. */
 function readIsKnown({ error }: ApiAnswer): boolean {
-  return error === undefined || error.code === 404 || error.code === 400 || error.err_code === REPLICAS_NOT_SUPPORTED;
+  if (error === undefined || error.code === 404 || error.code === 400) return true;
+  return error.err_code === REPLICAS_NOT_SUPPORTED || error.err_code === DELETE_FAILED;
 }
 
 /** See the module's header. */

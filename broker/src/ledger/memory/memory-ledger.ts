@@ -9,7 +9,9 @@
 import { createHash } from "node:crypto";
 import {
   type AppendOutcome,
+  type BlobPlace,
   type BlobStore,
+  type EntryPlace,
   type Ledger,
   LedgerError,
   type NewEntry,
@@ -24,15 +26,19 @@ import { Arrivals } from "../arrivals.js";
 interface StoredBlob {
   text: string;
   readonly digest: string;
+  readonly place: number;
 }
 
 /** What outlives a memory ledger. Made by {@link createMemoryLedgerStore}; its fields are for fault injection in tests. */
 export interface MemoryLedgerStore {
-  /** All entries in version order; the entry of version n is at n − 1. */
-  readonly entries: (StoredEntry & { readonly note?: string | undefined })[];
+  /** All entries in version order; the entry of version n is at n − 1, undefined when it was removed. */
+  readonly entries: ((StoredEntry & { readonly note?: string | undefined }) | undefined)[];
   readonly entriesOfCall: Map<string, StoredEntry[]>;
   readonly openCalls: Set<string>;
+  /** In the order in which they were put. */
   readonly blobs: Map<string, StoredBlob>;
+  /** Of the newest put. */
+  blobPlace: number;
   /** Woken on each append, through whichever ledger it came. */
   readonly listeners: Set<(version: Version) => void>;
 }
@@ -46,7 +52,7 @@ export interface MemoryLedgerOptions {
 
 /** An empty store for {@link createMemoryLedger}. */
 export function createMemoryLedgerStore(): MemoryLedgerStore {
-  return { entries: [], entriesOfCall: new Map(), openCalls: new Set(), blobs: new Map(), listeners: new Set() };
+  return { entries: [], entriesOfCall: new Map(), openCalls: new Set(), blobs: new Map(), blobPlace: 0, listeners: new Set() };
 }
 
 /** A {@link Ledger} that lives in memory. */
@@ -77,7 +83,13 @@ class MemoryLedger implements Ledger {
     this.#arrivals = new Arrivals(store.entries.length);
     this.#heard = (version) => this.#arrivals.announce(version);
     store.listeners.add(this.#heard);
-    this.blobs = { put: (name, text) => this.#putBlob(name, text), get: (name) => this.#getBlob(name) };
+    this.blobs = {
+      put: (name, text) => this.#putBlob(name, text),
+      get: (name) => this.#getBlob(name),
+      places: (from, signal) => this.#blobPlaces(from, signal),
+      placeOf: (name) => this.#placeOfBlob(name),
+      remove: (blob) => this.#removeBlob(blob),
+    };
   }
 
   async append(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome> {
@@ -127,8 +139,9 @@ class MemoryLedger implements Ledger {
       await this.#arrivals.reached(next, signal);
       if (signal.aborted) return;
       const stored = this.#store.entries[next - 1];
-      if (stored === undefined) continue;
+      if (next > this.#store.entries.length) continue;
       next += 1;
+      if (stored === undefined) continue;
       yield stored.note === undefined ? { ...stored, note: undefined } : { ...stored, note: stored.note };
     }
   }
@@ -156,6 +169,30 @@ class MemoryLedger implements Ledger {
     await this.#turn();
   }
 
+  async *places(from: Version, signal: AbortSignal): AsyncIterable<EntryPlace> {
+    this.#assertOpen("places");
+    await this.#turn();
+    const end = this.#store.entries.length;
+    for (let version = Math.max(1, from); version <= end && !signal.aborted; version += 1) {
+      const stored = this.#store.entries[version - 1];
+      if (stored !== undefined) yield { callId: stored.callId, version, previous: stored.previous };
+    }
+  }
+
+  async remove(callId: string, versions: readonly Version[]): Promise<void> {
+    this.#assertOpen("remove");
+    for (const version of versions) {
+      await this.#turn();
+      const ofCall = this.#store.entriesOfCall.get(callId) ?? [];
+      const at = ofCall.findIndex((stored) => stored.version === version);
+      if (at < 0) continue;
+      ofCall.splice(at, 1);
+      this.#store.entries[version - 1] = undefined;
+      if (ofCall.length === 0) this.#store.entriesOfCall.delete(callId);
+    }
+    await this.#turn();
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -173,8 +210,34 @@ class MemoryLedger implements Ledger {
     if (stored !== undefined && stored.digest !== digest && digestOf(stored.text) === stored.digest) {
       throw new TypeError(`blob ${name} is stored already with another text: a name is written once`);
     }
-    this.#store.blobs.set(name, { text, digest });
+    this.#store.blobs.delete(name);
+    this.#store.blobPlace += 1;
+    this.#store.blobs.set(name, { text, digest, place: this.#store.blobPlace });
     await this.#turn();
+  }
+
+  async *#blobPlaces(from: number, signal: AbortSignal): AsyncIterable<BlobPlace> {
+    this.#assertOpen("blobs.places");
+    await this.#turn();
+    for (const [name, { place }] of [...this.#store.blobs]) {
+      if (signal.aborted) return;
+      if (place >= from) yield { name, place };
+    }
+  }
+
+  async #placeOfBlob(name: string): Promise<number | undefined> {
+    this.#assertOpen("blobs.placeOf");
+    await this.#turn();
+    return this.#store.blobs.get(name)?.place;
+  }
+
+  async #removeBlob({ name, place }: BlobPlace): Promise<boolean> {
+    this.#assertOpen("blobs.remove");
+    checkBlobName(name);
+    await this.#turn();
+    const removed = this.#store.blobs.get(name)?.place === place && this.#store.blobs.delete(name);
+    await this.#turn();
+    return removed;
   }
 
   async #getBlob(name: string): Promise<string> {

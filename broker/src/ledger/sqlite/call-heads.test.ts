@@ -21,6 +21,12 @@ function appendTo(database: Database.Database, heads: CallHeads, callId: string,
   return version;
 }
 
+/** Removes all entries of a call as the ledger does. */
+function removeFrom(database: Database.Database, heads: CallHeads, callId: string): void {
+  database.prepare("DELETE FROM entries WHERE call_id = ?").run(callId);
+  heads.removed(callId, 0);
+}
+
 function allOpen(heads: CallHeads): string[] {
   const all: string[] = [];
   let after = "";
@@ -33,23 +39,28 @@ function allOpen(heads: CallHeads): string[] {
 }
 
 describe("CallHeads", () => {
-  it("knows each call's last version and the open calls, after any moves, slices and restarts (L2, L4)", () => {
-    const step = fc.record({ call: fc.nat({ max: 30 }), restart: fc.nat({ max: 9 }) });
+  it("knows each call's last version and the open calls, after any moves, removals, slices and restarts (L2, L4, L6)", () => {
+    const step = fc.record({ call: fc.nat({ max: 30 }), restart: fc.nat({ max: 9 }), remove: fc.boolean() });
     forAll(
       fc.property(fc.array(step, { maxLength: 200 }), fc.integer({ min: 1, max: 20 }), (steps, gathered) => {
         const database = emptyDatabase();
         let heads = new CallHeads(database, gathered);
         const model = new Map<string, { last: number; moves: number }>();
-        for (const { call, restart } of steps) {
+        for (const { call, restart, remove } of steps) {
           const callId = `call_${call}`;
           const known = model.get(callId) ?? { last: 0, moves: 0 };
           // Opened, moved, settled, and then evidence.
           const mark = [OPENS, NONE, SETTLES, NONE][Math.min(3, known.moves)] ?? NONE;
-          model.set(callId, { last: appendTo(database, heads, callId, mark), moves: known.moves + 1 });
+          if (remove && known.moves >= 3) {
+            removeFrom(database, heads, callId);
+            model.delete(callId);
+          } else {
+            model.set(callId, { last: appendTo(database, heads, callId, mark), moves: known.moves + 1 });
+          }
           if (restart === 0) heads = new CallHeads(database, gathered);
           if (restart === 1) expect(allOpen(heads)).toEqual(openIn(model));
         }
-        for (const [callId, { last }] of model) expect(heads.last(callId)).toBe(last);
+        for (let call = 0; call <= 30; call += 1) expect(heads.last(`call_${call}`)).toBe(model.get(`call_${call}`)?.last ?? 0);
         expect(heads.last("call_unknown")).toBe(0);
         expect(allOpen(heads)).toEqual(openIn(model));
         database.close();

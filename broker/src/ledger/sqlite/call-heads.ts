@@ -48,11 +48,12 @@ const inOrder = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 export class CallHeads {
   readonly #stored: Database.Statement<[string], Head>;
   readonly #put: Database.Statement<[string, Version, number]>;
+  readonly #delete: Database.Statement<[string]>;
   readonly #setFolded: Database.Statement<[Version]>;
   readonly #openAfter: Database.Statement<[string], string>;
   #gathered = new Map<string, Head>();
   /** What is being written, in the order of ids from `#at` on; later moves of the same calls are gathered anew. */
-  #folding: ReadonlyMap<string, Head> = new Map();
+  #folding = new Map<string, Head>();
   #order: readonly string[] = [];
   #at = 0;
   /** Where the table stands when `#folding` is written. */
@@ -65,6 +66,7 @@ export class CallHeads {
     this.#gatheredCalls = gatheredCalls;
     this.#stored = database.prepare<[string], Head>("SELECT last * 2 + open FROM calls WHERE call_id = ?").pluck();
     this.#put = database.prepare("INSERT OR REPLACE INTO calls (call_id, last, open) VALUES (?, ?, ?)");
+    this.#delete = database.prepare("DELETE FROM calls WHERE call_id = ?");
     this.#setFolded = database.prepare("UPDATE heads SET folded = ?");
     this.#openAfter = database
       .prepare<[string], string>(
@@ -100,6 +102,17 @@ export class CallHeads {
     this.#gathered.set(callId, headOf(version, open));
   }
 
+  /**
+   * The newest entries of a settled call were removed, in this transaction; `version` is the last one that is left, 0: none. Written at once: the
+   * entries from which memory is made after a crash say nothing of what is gone.
+   */
+  removed(callId: string, version: Version): void {
+    const head = version === 0 ? NO_HEAD : headOf(version, false);
+    if (this.#folding.has(callId)) this.#folding.set(callId, head);
+    this.#gathered.delete(callId);
+    this.#write(callId, head);
+  }
+
   /** Writes the next slice, after `moves` calls moved up to `latest`. In the transaction that stores their entries. */
   fold(moves: number, latest: Version): void {
     if (this.#order.length === 0) {
@@ -113,8 +126,7 @@ export class CallHeads {
     const end = Math.min(this.#order.length, this.#at + moves * FOLDED_PER_MOVE);
     for (; this.#at < end; this.#at += 1) {
       const callId = this.#order[this.#at] as string;
-      const head = this.#folding.get(callId) ?? NO_HEAD;
-      this.#put.run(callId, versionOf(head), isOpen(head) ? 1 : 0);
+      this.#write(callId, this.#folding.get(callId) ?? NO_HEAD);
     }
     if (end < this.#order.length) return;
     this.#setFolded.run(this.#foldingTo);
@@ -135,6 +147,11 @@ export class CallHeads {
       }
     }
     return { callIds: [...found].sort(inOrder), more };
+  }
+
+  #write(callId: string, head: Head): void {
+    if (head === NO_HEAD) this.#delete.run(callId);
+    else this.#put.run(callId, versionOf(head), isOpen(head) ? 1 : 0);
   }
 
   #head(callId: string): Head {

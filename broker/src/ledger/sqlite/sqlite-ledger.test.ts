@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it, onTestFinished } from "vitest";
@@ -54,6 +54,27 @@ describe("the SQLite ledger", () => {
     await first.append(freshId("call"), 0, entry("the holder is not disturbed"));
     await first.close();
     await (await opened(dataDir)).check();
+  });
+
+  it("uses the room of removed calls and values again: its file does not grow for ever (L6)", async () => {
+    const dataDir = await freshFolder();
+    const sizes: number[] = [];
+    for (let round = 0; round < 4; round += 1) {
+      const ledger = await openSqliteLedger({ dataDir, log: silent, onFatal: unexpected });
+      for (let number = 0; number < 12; number += 1) {
+        const callId = freshId("call");
+        const first = versionOf(await ledger.append(callId, 0, entry("a".repeat(200_000), "opens")));
+        const name = `${callId}/blob_1`;
+        await ledger.blobs.put(name, "b".repeat(400_000));
+        const last = versionOf(await ledger.append(callId, first, entry("c", "settles")));
+        await ledger.blobs.remove({ name, place: (await ledger.blobs.placeOf(name)) ?? 0 });
+        await ledger.remove(callId, [first, last]);
+      }
+      await ledger.close();
+      sizes.push((await stat(join(dataDir, "ledger.db"))).size);
+    }
+    // One call at a time, of 600 kB each; 48 of them were stored.
+    expect(Math.max(...sizes)).toBeLessThan(2_000_000);
   });
 
   it("refuses a folder that cannot be used with the reason", async () => {

@@ -12,7 +12,9 @@
 import { Worker } from "node:worker_threads";
 import {
   type AppendOutcome,
+  type BlobPlace,
   type BlobStore,
+  type EntryPlace,
   type Ledger,
   LedgerError,
   type NewEntry,
@@ -116,7 +118,13 @@ class SqliteLedger implements Ledger {
     this.#worker = worker;
     this.#arrivals = new Arrivals(latest);
     this.#onFatal = onFatal;
-    this.blobs = { put: (name, text) => this.#putBlob(name, text), get: (name) => this.#getBlob(name) };
+    this.blobs = {
+      put: (name, text) => this.#putBlob(name, text),
+      get: (name) => this.#getBlob(name),
+      places: (from, signal) => this.#blobPlaces(from, signal),
+      placeOf: (name) => this.#placeOfBlob(name),
+      remove: (blob) => this.#removeBlob(blob),
+    };
     worker.on("message", (message: WorkerMessage) => {
       if (message.kind === "answers") this.#settle(message);
       else this.#fail(new Error(message.kind === "fatal" ? message.message : `the ledger's worker said ${message.kind}`));
@@ -210,6 +218,26 @@ class SqliteLedger implements Ledger {
     this.#assertOpen("retire");
   }
 
+  async *places(from: Version, signal: AbortSignal): AsyncIterable<EntryPlace> {
+    this.#assertOpen("places");
+    const end = this.#arrivals.latest;
+    for (let next = from; next <= end && !signal.aborted; ) {
+      const page = await this.#ask({ op: "places", from: next });
+      if (page.kind !== "places") throw unexpected(page);
+      for (const place of page.places) {
+        if (signal.aborted) return;
+        yield place;
+      }
+      if (!page.more) return;
+      next = (page.places.at(-1)?.version ?? end) + 1;
+    }
+  }
+
+  async remove(callId: string, versions: readonly Version[]): Promise<void> {
+    this.#assertOpen("remove");
+    if (isCallId(callId) && versions.length > 0) await this.#ask({ op: "remove", callId, versions });
+  }
+
   /** Stores and answers what was asked for before; then closes the database and releases the folder. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
@@ -235,6 +263,35 @@ class SqliteLedger implements Ledger {
     const answer = await this.#ask({ op: "get_blob", name });
     if (answer.kind !== "text") throw unexpected(answer);
     return answer.text;
+  }
+
+  async *#blobPlaces(from: number, signal: AbortSignal): AsyncIterable<BlobPlace> {
+    this.#assertOpen("blobs.places");
+    for (let next = from; !signal.aborted; ) {
+      const page = await this.#ask({ op: "blob_places", from: next });
+      if (page.kind !== "blob_places") throw unexpected(page);
+      for (const blob of page.places) {
+        if (signal.aborted) return;
+        yield blob;
+      }
+      if (!page.more) return;
+      next = (page.places.at(-1)?.place ?? next) + 1;
+    }
+  }
+
+  async #placeOfBlob(name: string): Promise<number | undefined> {
+    this.#assertOpen("blobs.placeOf");
+    const answer = await this.#ask({ op: "blob_place", name });
+    if (answer.kind !== "place") throw unexpected(answer);
+    return answer.place;
+  }
+
+  async #removeBlob({ name, place }: BlobPlace): Promise<boolean> {
+    this.#assertOpen("blobs.remove");
+    checkBlobName(name);
+    const answer = await this.#ask({ op: "remove_blob", name, place });
+    if (answer.kind !== "removed") throw unexpected(answer);
+    return answer.removed;
   }
 
   async #ask(request: WithoutId<Request>): Promise<Answer> {

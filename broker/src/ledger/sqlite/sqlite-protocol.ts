@@ -4,7 +4,7 @@
  * Appends travel as one flat array for each batch and are answered in the order in which they were sent, so that they need
  * neither an id nor an object of their own: cloning objects between threads costs more than the insert.
  */
-import type { IndexMark, LedgerErrorCode, StoredEntry, TailedEntry, Version } from "../../domain/ports/ledger.js";
+import type { BlobPlace, EntryPlace, IndexMark, LedgerErrorCode, StoredEntry, TailedEntry, Version } from "../../domain/ports/ledger.js";
 
 /** Handed to the worker when it starts. */
 export interface WorkerSetup {
@@ -28,6 +28,11 @@ export type Request = { readonly id: number } & (
   | { readonly op: "open_calls"; readonly after: string }
   | { readonly op: "put_blob"; readonly name: string; readonly text: string }
   | { readonly op: "get_blob"; readonly name: string }
+  | { readonly op: "places"; readonly from: Version }
+  | { readonly op: "remove"; readonly callId: string; readonly versions: readonly Version[] }
+  | { readonly op: "blob_places"; readonly from: number }
+  | { readonly op: "blob_place"; readonly name: string }
+  | { readonly op: "remove_blob"; readonly name: string; readonly place: number }
   | { readonly op: "check" }
   | { readonly op: "close" }
 );
@@ -42,6 +47,10 @@ export type Answer =
   | { readonly id: number; readonly kind: "tailed"; readonly entries: readonly TailedEntry[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "call_ids"; readonly callIds: readonly string[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "text"; readonly text: string }
+  | { readonly id: number; readonly kind: "places"; readonly places: readonly EntryPlace[]; readonly more: boolean }
+  | { readonly id: number; readonly kind: "blob_places"; readonly places: readonly BlobPlace[]; readonly more: boolean }
+  | { readonly id: number; readonly kind: "place"; readonly place: number | undefined }
+  | { readonly id: number; readonly kind: "removed"; readonly removed: boolean }
   | { readonly id: number; readonly kind: "done" }
   | { readonly id: number; readonly kind: "refused"; readonly code: LedgerErrorCode | "blob_name_taken"; readonly message: string };
 

@@ -10,13 +10,22 @@
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import type Database from "better-sqlite3";
-import { LedgerError, type StoredEntry, type TailedEntry, type Version } from "../../domain/ports/ledger.js";
+import {
+  type BlobPlace,
+  type EntryPlace,
+  LedgerError,
+  type StoredEntry,
+  type TailedEntry,
+  type Version,
+} from "../../domain/ports/ledger.js";
 import { openSqlite } from "../../sqlite/open-sqlite.js";
 import { CallHeads, HEADS_SCHEMA, NONE, OPENS, SETTLES } from "./call-heads.js";
 import { APPEND_STRIDE, MARKS, OUTCOMES } from "./sqlite-protocol.js";
 
 const SCHEMA_VERSION = 2;
 const PAGE_ENTRIES = 256;
+/** Places in one answer: they are small. */
+const PAGE_PLACES = 1_000;
 /** Entries that are read from the table at once. */
 const STEP_ENTRIES = 64;
 /** A page ends early when its entries are large, so that one answer stays small beside the heap. */
@@ -81,6 +90,15 @@ export interface SqliteStore {
   read(callId: string, from: Version): Page<StoredEntry>;
   /** Entries of all calls; without the data of those that have a note. */
   page(from: Version): Page<TailedEntry>;
+  /** Where entries lie, from a version on. */
+  places(from: Version): { readonly places: readonly EntryPlace[]; readonly more: boolean };
+  /** Removes entries of a call. Inside a transaction only. */
+  remove(callId: string, versions: readonly Version[]): void;
+  /** Where values lie, from a place on. */
+  blobPlaces(from: number): { readonly places: readonly BlobPlace[]; readonly more: boolean };
+  blobPlace(name: string): number | undefined;
+  /** `false`: the value does not lie there. Inside a transaction only. */
+  removeBlob(name: string, place: number): boolean;
   openCallsAfter(callId: string): { readonly callIds: readonly string[]; readonly more: boolean };
   latest(): Version;
   close(): void;
@@ -132,7 +150,21 @@ function statements(database: Database.Database): SqliteStore {
     `SELECT ${TAILED_COLUMNS} FROM entries WHERE version >= ? ORDER BY version LIMIT ${STEP_ENTRIES}`,
   );
   const blob = database.prepare<[string], { digest: string; text: string }>("SELECT digest, text FROM blobs WHERE name = ?");
-  const storeBlob = database.prepare<[string, string, string]>("INSERT OR REPLACE INTO blobs (name, digest, text) VALUES (?, ?, ?)");
+  const storeBlob = database.prepare<[number, string, string, string]>(
+    "INSERT OR REPLACE INTO blobs (rowid, name, digest, text) VALUES (?, ?, ?, ?)",
+  );
+  const moveBlob = database.prepare<[number, string]>("UPDATE blobs SET rowid = ? WHERE name = ?");
+  const placeOfBlob = database.prepare<[string], number>("SELECT rowid FROM blobs WHERE name = ?").pluck();
+  const blobsFrom = database.prepare<[number], BlobPlace>(
+    `SELECT name, rowid AS place FROM blobs WHERE rowid >= ? ORDER BY rowid LIMIT ${PAGE_PLACES}`,
+  );
+  const deleteBlob = database.prepare<[string, number]>("DELETE FROM blobs WHERE name = ? AND rowid = ?");
+  // Places are given out here, since SQLite uses the highest one again when its row is gone. Nobody remembers one over a restart.
+  let lastBlob = database.prepare<[], number>("SELECT coalesce(max(rowid), 0) FROM blobs").pluck().get() ?? 0;
+  const placesFrom = database.prepare<[Version], EntryPlace>(
+    `SELECT version, call_id AS callId, previous FROM entries WHERE version >= ? ORDER BY version LIMIT ${PAGE_PLACES}`,
+  );
+  const deleteEntry = database.prepare<[Version, string]>("DELETE FROM entries WHERE version = ? AND call_id = ?");
   const latest = database.prepare<[], Version>("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").pluck();
   const heads = new CallHeads(database);
 
@@ -191,9 +223,35 @@ function statements(database: Database.Database): SqliteStore {
     putBlob: (name, text) => {
       const digest = digestOf(text);
       const stored = blob.get(name);
-      if (stored !== undefined && digestOf(stored.text) === stored.digest) return stored.digest === digest;
-      storeBlob.run(name, digest, text);
+      if (stored !== undefined && digestOf(stored.text) === stored.digest) {
+        if (stored.digest !== digest) return false;
+        lastBlob += 1;
+        moveBlob.run(lastBlob, name);
+        return true;
+      }
+      lastBlob += 1;
+      storeBlob.run(lastBlob, name, digest, text);
       return true;
+    },
+    blobPlaces: (from) => {
+      const places = blobsFrom.all(from);
+      return { places, more: places.length === PAGE_PLACES };
+    },
+    blobPlace: (name) => placeOfBlob.get(name),
+    removeBlob: (name, place) => deleteBlob.run(name, place).changes > 0,
+    places: (from) => {
+      const places = placesFrom.all(from);
+      return { places, more: places.length === PAGE_PLACES };
+    },
+    remove: (callId, versions) => {
+      const going = new Set(versions);
+      const last = lastOf(callId);
+      let left = last;
+      while (left > 0 && going.has(left)) left = link.get(left)?.previous ?? 0;
+      // What a link leads to may be gone already: then nothing is left.
+      if (left > 0 && link.get(left)?.callId !== callId) left = 0;
+      for (const version of versions) deleteEntry.run(version, callId);
+      if (left !== last) heads.removed(callId, left);
     },
     getBlob: (name) => {
       const stored = blob.get(name);

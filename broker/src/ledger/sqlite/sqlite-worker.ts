@@ -21,7 +21,32 @@ function refusal(id: number, error: unknown): Answer {
   throw error;
 }
 
-function answerTo(store: SqliteStore, request: Exclude<Request, { op: "put_blob" | "close" }>): Answer {
+/** Requests that are done inside a group's transaction. */
+type WritingOp = "put_blob" | "remove" | "remove_blob";
+type Writing = Extract<Request, { op: WritingOp }>;
+
+function isWriting(request: Request): request is Writing {
+  return request.op === "put_blob" || request.op === "remove" || request.op === "remove_blob";
+}
+
+function written(store: SqliteStore, request: Writing): Answer {
+  const { id } = request;
+  switch (request.op) {
+    case "put_blob": {
+      const { name, text } = request;
+      return store.putBlob(name, text)
+        ? { id, kind: "done" }
+        : { id, kind: "refused", code: "blob_name_taken", message: `blob ${name} is stored already with another text` };
+    }
+    case "remove":
+      store.remove(request.callId, request.versions);
+      return { id, kind: "done" };
+    case "remove_blob":
+      return { id, kind: "removed", removed: store.removeBlob(request.name, request.place) };
+  }
+}
+
+function answerTo(store: SqliteStore, request: Exclude<Request, { op: WritingOp | "close" }>): Answer {
   const { id } = request;
   switch (request.op) {
     case "read":
@@ -36,6 +61,12 @@ function answerTo(store: SqliteStore, request: Exclude<Request, { op: "put_blob"
       } catch (error) {
         return refusal(id, error);
       }
+    case "places":
+      return { id, kind: "places", ...store.places(request.from) };
+    case "blob_places":
+      return { id, kind: "blob_places", ...store.blobPlaces(request.from) };
+    case "blob_place":
+      return { id, kind: "place", place: store.blobPlace(request.name) };
     case "check":
       store.latest();
       return { id, kind: "done" };
@@ -47,20 +78,17 @@ function runGroup(store: SqliteStore, group: readonly Batch[], send: (message: W
   const appends: number[] = [];
   const answers: Answer[] = [];
   let closeId: number | undefined;
-  const puts = group.flatMap((batch) => batch.requests.filter((request) => request.op === "put_blob"));
-  if (puts.length > 0 || group.some((batch) => batch.appends.length > 0)) {
+  const writing = group.flatMap((batch) => batch.requests.filter(isWriting));
+  if (writing.length > 0 || group.some((batch) => batch.appends.length > 0)) {
     store.begin();
     for (const batch of group) store.appendAll(batch.appends, appends);
-    for (const { id, name, text } of puts) {
-      if (store.putBlob(name, text)) answers.push({ id, kind: "done" });
-      else answers.push({ id, kind: "refused", code: "blob_name_taken", message: `blob ${name} is stored already with another text` });
-    }
+    for (const request of writing) answers.push(written(store, request));
     store.commit();
   }
   for (const batch of group) {
     for (const request of batch.requests) {
       if (request.op === "close") closeId = request.id;
-      else if (request.op !== "put_blob") answers.push(answerTo(store, request));
+      else if (!isWriting(request)) answers.push(answerTo(store, request));
     }
   }
   send({ kind: "answers", appends, answers, latest: store.latest() });

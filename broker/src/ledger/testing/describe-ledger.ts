@@ -9,6 +9,7 @@ import { describeBlobs } from "./describe-blobs.js";
 import { describeLife } from "./describe-life.js";
 import { describeNotes } from "./describe-notes.js";
 import { describeRaces } from "./describe-races.js";
+import { describeRemoval } from "./describe-removal.js";
 import {
   collect,
   type DescribeLedgerOptions,
@@ -53,6 +54,7 @@ export function describeLedger(name: string, factory: LedgerFactory, options: De
     describeIndex(store, opened);
     describeRaces(store, opened, options);
     describeBlobs(store, opened);
+    describeRemoval(store, opened);
     describeLife(store, opened);
   });
 }

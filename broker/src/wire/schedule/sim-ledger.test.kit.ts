@@ -90,7 +90,33 @@ export function createSimLedger(process: SimProcess, store: MemoryLedgerStore, f
       await inner.retire(incarnation);
       await back();
     },
+    async *places(from, signal) {
+      yield* await snapshot(() => inner.places(from, signal));
+    },
+    async remove(callId, versions) {
+      // One by one: a broker may die between any two.
+      for (const version of versions) {
+        await there();
+        await inner.remove(callId, [version]);
+        await back();
+      }
+    },
     blobs: {
+      async *places(from, signal) {
+        yield* await snapshot(() => inner.blobs.places(from, signal));
+      },
+      async placeOf(name) {
+        await there();
+        const place = await inner.blobs.placeOf(name);
+        await back();
+        return place;
+      },
+      async remove(blob) {
+        await there();
+        const removed = await inner.blobs.remove(blob);
+        await back();
+        return removed;
+      },
       async put(name, text) {
         await there();
         await inner.blobs.put(name, text);

@@ -108,35 +108,6 @@ export const CALL_SCENARIOS = [
     },
   ),
 
-  scenario(["X5"], "a submission answers the turn with its handle and is settled later by its final receipt", async (cell) => {
-    const binding = cell.name("jobs");
-    const tool = defineTool({
-      name: "submit",
-      description: "Submits.",
-      input: { type: "object" },
-      resultSemantics: "submission",
-      run: async (_args: unknown, ctx) => ctx.submit({ ticket: 7 }),
-    });
-    const runner = await cell.runner({ binding, tools: [tool] });
-    const call = await cell.client.call({ toolset: binding, tool: "submit", arguments: {} });
-    expect(call).toMatchObject({ state: "submitted", result: { ticket: 7 }, settled_at: null });
-    await runner.settle(call.id, { kind: "succeeded", result: { shipped: true } });
-    const settled = await eventually("the final receipt", async () => {
-      const now = await cell.client.get(call.id);
-      return now.state === "submitted" ? undefined : now;
-    });
-    expect(settled).toMatchObject({ state: "succeeded", result: { shipped: true } });
-    const events = await cell.http("GET", `/v1/calls/${call.id}/events`);
-    expect((events.body.data as { event: string }[]).map((event) => event.event)).toEqual([
-      "requested",
-      "queued",
-      "granted",
-      "started",
-      "submitted",
-      "settled",
-    ]);
-  }),
-
   scenario(["X6"], "progress streams to the agent in order while the call runs", async (cell) => {
     const binding = cell.name("news");
     const way = gate();

@@ -3,5 +3,12 @@ import { CALL_SCENARIOS } from "./calls.js";
 import { CATALOG_SCENARIOS } from "./catalog.js";
 import { FAILURE_SCENARIOS } from "./failures.js";
 import { ROUTING_SCENARIOS } from "./routing.js";
+import { SUBMISSION_SCENARIOS } from "./submissions.js";
 
-export const SCENARIOS: readonly Scenario[] = [...CALL_SCENARIOS, ...ROUTING_SCENARIOS, ...FAILURE_SCENARIOS, ...CATALOG_SCENARIOS];
+export const SCENARIOS: readonly Scenario[] = [
+  ...CALL_SCENARIOS,
+  ...SUBMISSION_SCENARIOS,
+  ...ROUTING_SCENARIOS,
+  ...FAILURE_SCENARIOS,
+  ...CATALOG_SCENARIOS,
+];

@@ -40,9 +40,72 @@ export interface CreateCallsResponse {
   answer: { $case: "call"; value: Call } | { $case: "error"; value: ApiError } | undefined;
 }
 
+/** The calls of a batch have no `wait_seconds` of their own. */
+export interface CreateBatchRequest {
+  calls: CreateCallRequest[];
+  waitSeconds?: number | undefined;
+}
+
+export interface CreateBatchResponse {
+  data: BatchAnswer[];
+}
+
+export interface BatchAnswer {
+  answer: { $case: "call"; value: Call } | { $case: "error"; value: ApiError } | undefined;
+}
+
+export interface UpdateCallRequest {
+  id: string;
+  text?:
+    | string
+    | undefined;
+  /** 0 to 100. */
+  percentage?: number | undefined;
+  dataJson?: string | undefined;
+  idempotencyKey?: string | undefined;
+}
+
+export interface SettleCallRequest {
+  id: string;
+  /** succeeded, failed or cancelled. */
+  outcome: string;
+  /** With succeeded; absent: null. */
+  resultJson?:
+    | string
+    | undefined;
+  /** With failed. */
+  error:
+    | FinalError
+    | undefined;
+  /** With cancelled. */
+  message?:
+    | string
+    | undefined;
+  /** Of the grant that the work was begun for. */
+  fence?: number | undefined;
+}
+
+export interface FinalError {
+  code: string;
+  message: string;
+  details: ErrorDetail[];
+}
+
+export interface FinalReceipt {
+  callId: string;
+  outcome: string;
+  digest: string;
+  state: string;
+  settledAt: string;
+}
+
 export interface GetCallRequest {
   id: string;
-  waitSeconds?: number | undefined;
+  waitSeconds?:
+    | number
+    | undefined;
+  /** answer (default) or settled. */
+  waitFor?: string | undefined;
 }
 
 export interface ListCallsRequest {
@@ -593,8 +656,613 @@ export const CreateCallsResponse: MessageFns<CreateCallsResponse> = {
   },
 };
 
+function createBaseCreateBatchRequest(): CreateBatchRequest {
+  return { calls: [], waitSeconds: undefined };
+}
+
+export const CreateBatchRequest: MessageFns<CreateBatchRequest> = {
+  encode(message: CreateBatchRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.calls) {
+      CreateCallRequest.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.waitSeconds !== undefined) {
+      writer.uint32(17).double(message.waitSeconds);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CreateBatchRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCreateBatchRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.calls.push(CreateCallRequest.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.waitSeconds = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<CreateBatchRequest>, I>>(base?: I): CreateBatchRequest {
+    return CreateBatchRequest.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<CreateBatchRequest>, I>>(object: I): CreateBatchRequest {
+    const message = createBaseCreateBatchRequest();
+    message.calls = object.calls?.map((e) => CreateCallRequest.fromPartial(e)) || [];
+    message.waitSeconds = object.waitSeconds ?? undefined;
+    return message;
+  },
+};
+
+function createBaseCreateBatchResponse(): CreateBatchResponse {
+  return { data: [] };
+}
+
+export const CreateBatchResponse: MessageFns<CreateBatchResponse> = {
+  encode(message: CreateBatchResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.data) {
+      BatchAnswer.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CreateBatchResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCreateBatchResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.data.push(BatchAnswer.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<CreateBatchResponse>, I>>(base?: I): CreateBatchResponse {
+    return CreateBatchResponse.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<CreateBatchResponse>, I>>(object: I): CreateBatchResponse {
+    const message = createBaseCreateBatchResponse();
+    message.data = object.data?.map((e) => BatchAnswer.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseBatchAnswer(): BatchAnswer {
+  return { answer: undefined };
+}
+
+export const BatchAnswer: MessageFns<BatchAnswer> = {
+  encode(message: BatchAnswer, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.answer?.$case) {
+      case "call":
+        Call.encode(message.answer.value, writer.uint32(10).fork()).join();
+        break;
+      case "error":
+        ApiError.encode(message.answer.value, writer.uint32(18).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): BatchAnswer {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseBatchAnswer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.answer = { $case: "call", value: Call.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.answer = { $case: "error", value: ApiError.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<BatchAnswer>, I>>(base?: I): BatchAnswer {
+    return BatchAnswer.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<BatchAnswer>, I>>(object: I): BatchAnswer {
+    const message = createBaseBatchAnswer();
+    switch (object.answer?.$case) {
+      case "call": {
+        if (object.answer?.value !== undefined && object.answer?.value !== null) {
+          message.answer = { $case: "call", value: Call.fromPartial(object.answer.value) };
+        }
+        break;
+      }
+      case "error": {
+        if (object.answer?.value !== undefined && object.answer?.value !== null) {
+          message.answer = { $case: "error", value: ApiError.fromPartial(object.answer.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseUpdateCallRequest(): UpdateCallRequest {
+  return { id: "", text: undefined, percentage: undefined, dataJson: undefined, idempotencyKey: undefined };
+}
+
+export const UpdateCallRequest: MessageFns<UpdateCallRequest> = {
+  encode(message: UpdateCallRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.text !== undefined) {
+      writer.uint32(18).string(message.text);
+    }
+    if (message.percentage !== undefined) {
+      writer.uint32(25).double(message.percentage);
+    }
+    if (message.dataJson !== undefined) {
+      writer.uint32(34).string(message.dataJson);
+    }
+    if (message.idempotencyKey !== undefined) {
+      writer.uint32(42).string(message.idempotencyKey);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UpdateCallRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUpdateCallRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.text = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 25) {
+              break;
+            }
+
+            message.percentage = reader.double();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.dataJson = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.idempotencyKey = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<UpdateCallRequest>, I>>(base?: I): UpdateCallRequest {
+    return UpdateCallRequest.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<UpdateCallRequest>, I>>(object: I): UpdateCallRequest {
+    const message = createBaseUpdateCallRequest();
+    message.id = object.id ?? "";
+    message.text = object.text ?? undefined;
+    message.percentage = object.percentage ?? undefined;
+    message.dataJson = object.dataJson ?? undefined;
+    message.idempotencyKey = object.idempotencyKey ?? undefined;
+    return message;
+  },
+};
+
+function createBaseSettleCallRequest(): SettleCallRequest {
+  return { id: "", outcome: "", resultJson: undefined, error: undefined, message: undefined, fence: undefined };
+}
+
+export const SettleCallRequest: MessageFns<SettleCallRequest> = {
+  encode(message: SettleCallRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.outcome !== "") {
+      writer.uint32(18).string(message.outcome);
+    }
+    if (message.resultJson !== undefined) {
+      writer.uint32(26).string(message.resultJson);
+    }
+    if (message.error !== undefined) {
+      FinalError.encode(message.error, writer.uint32(34).fork()).join();
+    }
+    if (message.message !== undefined) {
+      writer.uint32(42).string(message.message);
+    }
+    if (message.fence !== undefined) {
+      writer.uint32(48).int64(message.fence);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SettleCallRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSettleCallRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.outcome = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.resultJson = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.error = FinalError.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.fence = longToNumber(reader.int64());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<SettleCallRequest>, I>>(base?: I): SettleCallRequest {
+    return SettleCallRequest.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<SettleCallRequest>, I>>(object: I): SettleCallRequest {
+    const message = createBaseSettleCallRequest();
+    message.id = object.id ?? "";
+    message.outcome = object.outcome ?? "";
+    message.resultJson = object.resultJson ?? undefined;
+    message.error = (object.error !== undefined && object.error !== null)
+      ? FinalError.fromPartial(object.error)
+      : undefined;
+    message.message = object.message ?? undefined;
+    message.fence = object.fence ?? undefined;
+    return message;
+  },
+};
+
+function createBaseFinalError(): FinalError {
+  return { code: "", message: "", details: [] };
+}
+
+export const FinalError: MessageFns<FinalError> = {
+  encode(message: FinalError, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.code !== "") {
+      writer.uint32(10).string(message.code);
+    }
+    if (message.message !== "") {
+      writer.uint32(18).string(message.message);
+    }
+    for (const v of message.details) {
+      ErrorDetail.encode(v!, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FinalError {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFinalError();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.code = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.details.push(ErrorDetail.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<FinalError>, I>>(base?: I): FinalError {
+    return FinalError.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<FinalError>, I>>(object: I): FinalError {
+    const message = createBaseFinalError();
+    message.code = object.code ?? "";
+    message.message = object.message ?? "";
+    message.details = object.details?.map((e) => ErrorDetail.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseFinalReceipt(): FinalReceipt {
+  return { callId: "", outcome: "", digest: "", state: "", settledAt: "" };
+}
+
+export const FinalReceipt: MessageFns<FinalReceipt> = {
+  encode(message: FinalReceipt, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.outcome !== "") {
+      writer.uint32(18).string(message.outcome);
+    }
+    if (message.digest !== "") {
+      writer.uint32(26).string(message.digest);
+    }
+    if (message.state !== "") {
+      writer.uint32(34).string(message.state);
+    }
+    if (message.settledAt !== "") {
+      writer.uint32(42).string(message.settledAt);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FinalReceipt {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFinalReceipt();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.outcome = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.digest = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.settledAt = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<FinalReceipt>, I>>(base?: I): FinalReceipt {
+    return FinalReceipt.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<FinalReceipt>, I>>(object: I): FinalReceipt {
+    const message = createBaseFinalReceipt();
+    message.callId = object.callId ?? "";
+    message.outcome = object.outcome ?? "";
+    message.digest = object.digest ?? "";
+    message.state = object.state ?? "";
+    message.settledAt = object.settledAt ?? "";
+    return message;
+  },
+};
+
 function createBaseGetCallRequest(): GetCallRequest {
-  return { id: "", waitSeconds: undefined };
+  return { id: "", waitSeconds: undefined, waitFor: undefined };
 }
 
 export const GetCallRequest: MessageFns<GetCallRequest> = {
@@ -604,6 +1272,9 @@ export const GetCallRequest: MessageFns<GetCallRequest> = {
     }
     if (message.waitSeconds !== undefined) {
       writer.uint32(17).double(message.waitSeconds);
+    }
+    if (message.waitFor !== undefined) {
+      writer.uint32(26).string(message.waitFor);
     }
     return writer;
   },
@@ -637,6 +1308,14 @@ export const GetCallRequest: MessageFns<GetCallRequest> = {
             message.waitSeconds = reader.double();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.waitFor = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -656,6 +1335,7 @@ export const GetCallRequest: MessageFns<GetCallRequest> = {
     const message = createBaseGetCallRequest();
     message.id = object.id ?? "";
     message.waitSeconds = object.waitSeconds ?? undefined;
+    message.waitFor = object.waitFor ?? undefined;
     return message;
   },
 };
@@ -2449,6 +3129,33 @@ export const CallsDefinition = {
       requestStream: true,
       responseType: CreateCallsResponse as typeof CreateCallsResponse,
       responseStream: true,
+      options: {},
+    },
+    /** Up to 64 calls, each with its own key, answered together and in order. */
+    createBatch: {
+      name: "CreateBatch",
+      requestType: CreateBatchRequest as typeof CreateBatchRequest,
+      requestStream: false,
+      responseType: CreateBatchResponse as typeof CreateBatchResponse,
+      responseStream: false,
+      options: {},
+    },
+    /** News of a submitted call, by a runner key of its binding. */
+    updateCall: {
+      name: "UpdateCall",
+      requestType: UpdateCallRequest as typeof UpdateCallRequest,
+      requestStream: false,
+      responseType: CallEvent as typeof CallEvent,
+      responseStream: false,
+      options: {},
+    },
+    /** The final receipt of a submitted call, by a runner key of its binding. */
+    settleCall: {
+      name: "SettleCall",
+      requestType: SettleCallRequest as typeof SettleCallRequest,
+      requestStream: false,
+      responseType: FinalReceipt as typeof FinalReceipt,
+      responseStream: false,
       options: {},
     },
   },

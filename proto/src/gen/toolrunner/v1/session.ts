@@ -62,6 +62,23 @@ export enum CancelLevel {
   UNRECOGNIZED = -1,
 }
 
+export enum UpdateDisposition {
+  UNSPECIFIED = 0,
+  /** STORED - It is stored, now or by an earlier frame with this id. */
+  STORED = 1,
+  /** NOT_SUBMITTED - The call is open, and its handle has not arrived. */
+  NOT_SUBMITTED = 2,
+  /** SETTLED - The call is settled. */
+  SETTLED = 3,
+  /** EXHAUSTED - The call has as many updates as it may have. */
+  EXHAUSTED = 4,
+  /** UNKNOWN_CALL - There is no such call, or it is not of this binding and subject. */
+  UNKNOWN_CALL = 5,
+  /** CONFLICT - The id was used for another update of the call. */
+  CONFLICT = 6,
+  UNRECOGNIZED = -1,
+}
+
 /** A frame from a runner to its broker. */
 export interface RunnerFrame {
   frame:
@@ -80,6 +97,7 @@ export interface RunnerFrame {
     | { $case: "reconcileAnswer"; value: ReconcileAnswer }
     | { $case: "credential"; value: Credential }
     | { $case: "protocolFault"; value: ProtocolFault }
+    | { $case: "callUpdate"; value: CallUpdate }
     | undefined;
 }
 
@@ -97,6 +115,7 @@ export interface BrokerFrame {
     | { $case: "reconcile"; value: Reconcile }
     | { $case: "credentialRequest"; value: CredentialRequest }
     | { $case: "credentialAccepted"; value: CredentialAccepted }
+    | { $case: "updateAnswer"; value: UpdateAnswer }
     | { $case: "protocolFault"; value: ProtocolFault }
     | undefined;
 }
@@ -172,6 +191,8 @@ export interface Welcome {
   wantsToolDefinitions: boolean;
   /** The broker understands credential; one that does not must not be sent it. */
   renewsCredentials: boolean;
+  /** The broker takes call_update; one that does not must not be sent it. */
+  takesCallUpdates: boolean;
 }
 
 export interface SessionLimits {
@@ -431,6 +452,25 @@ export interface ToolDefinition {
   /** never or always. */
   confirmation: string;
   scopes: string[];
+  /** How long a submitted call waits for its final receipt; 0: the default. */
+  submissionTimeoutSeconds: number;
+}
+
+/** News of a submitted call. Repeated until it is answered. */
+export interface CallUpdate {
+  callId: string;
+  /** Chosen by the runner; the same update has the same id, however often it is sent. */
+  updateId: string;
+  text: string;
+  /** 0 to 100; absent when unknown. */
+  percentage?: number | undefined;
+  dataJson: string;
+}
+
+export interface UpdateAnswer {
+  callId: string;
+  updateId: string;
+  disposition: UpdateDisposition;
 }
 
 /** Typed refusal of one frame; the session goes on unless the channel closes after it. */
@@ -512,6 +552,9 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         break;
       case "protocolFault":
         ProtocolFault.encode(message.frame.value, writer.uint32(122).fork()).join();
+        break;
+      case "callUpdate":
+        CallUpdate.encode(message.frame.value, writer.uint32(138).fork()).join();
         break;
     }
     return writer;
@@ -650,6 +693,14 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
             message.frame = { $case: "protocolFault", value: ProtocolFault.decode(reader, reader.uint32()) };
             continue;
           }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.frame = { $case: "callUpdate", value: CallUpdate.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -758,6 +809,12 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         }
         break;
       }
+      case "callUpdate": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "callUpdate", value: CallUpdate.fromPartial(object.frame.value) };
+        }
+        break;
+      }
     }
     return message;
   },
@@ -802,6 +859,9 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
         break;
       case "credentialAccepted":
         CredentialAccepted.encode(message.frame.value, writer.uint32(90).fork()).join();
+        break;
+      case "updateAnswer":
+        UpdateAnswer.encode(message.frame.value, writer.uint32(106).fork()).join();
         break;
       case "protocolFault":
         ProtocolFault.encode(message.frame.value, writer.uint32(122).fork()).join();
@@ -911,6 +971,14 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
             message.frame = { $case: "credentialAccepted", value: CredentialAccepted.decode(reader, reader.uint32()) };
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.frame = { $case: "updateAnswer", value: UpdateAnswer.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 15: {
             if (tag !== 122) {
               break;
@@ -1000,6 +1068,12 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
       case "credentialAccepted": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "credentialAccepted", value: CredentialAccepted.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "updateAnswer": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "updateAnswer", value: UpdateAnswer.fromPartial(object.frame.value) };
         }
         break;
       }
@@ -1617,6 +1691,7 @@ function createBaseWelcome(): Welcome {
     limits: undefined,
     wantsToolDefinitions: false,
     renewsCredentials: false,
+    takesCallUpdates: false,
   };
 }
 
@@ -1648,6 +1723,9 @@ export const Welcome: MessageFns<Welcome> = {
     }
     if (message.renewsCredentials !== false) {
       writer.uint32(160).bool(message.renewsCredentials);
+    }
+    if (message.takesCallUpdates !== false) {
+      writer.uint32(176).bool(message.takesCallUpdates);
     }
     return writer;
   },
@@ -1737,6 +1815,14 @@ export const Welcome: MessageFns<Welcome> = {
             message.renewsCredentials = reader.bool();
             continue;
           }
+          case 22: {
+            if (tag !== 176) {
+              break;
+            }
+
+            message.takesCallUpdates = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1765,6 +1851,7 @@ export const Welcome: MessageFns<Welcome> = {
       : undefined;
     message.wantsToolDefinitions = object.wantsToolDefinitions ?? false;
     message.renewsCredentials = object.renewsCredentials ?? false;
+    message.takesCallUpdates = object.takesCallUpdates ?? false;
     return message;
   },
 };
@@ -4366,6 +4453,7 @@ function createBaseToolDefinition(): ToolDefinition {
     maxResultContextBytes: 0,
     confirmation: "",
     scopes: [],
+    submissionTimeoutSeconds: 0,
   };
 }
 
@@ -4409,6 +4497,9 @@ export const ToolDefinition: MessageFns<ToolDefinition> = {
     }
     for (const v of message.scopes) {
       writer.uint32(106).string(v!);
+    }
+    if (message.submissionTimeoutSeconds !== 0) {
+      writer.uint32(160).uint32(message.submissionTimeoutSeconds);
     }
     return writer;
   },
@@ -4530,6 +4621,14 @@ export const ToolDefinition: MessageFns<ToolDefinition> = {
             message.scopes.push(reader.string());
             continue;
           }
+          case 20: {
+            if (tag !== 160) {
+              break;
+            }
+
+            message.submissionTimeoutSeconds = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4560,6 +4659,189 @@ export const ToolDefinition: MessageFns<ToolDefinition> = {
     message.maxResultContextBytes = object.maxResultContextBytes ?? 0;
     message.confirmation = object.confirmation ?? "";
     message.scopes = object.scopes?.map((e) => e) || [];
+    message.submissionTimeoutSeconds = object.submissionTimeoutSeconds ?? 0;
+    return message;
+  },
+};
+
+function createBaseCallUpdate(): CallUpdate {
+  return { callId: "", updateId: "", text: "", percentage: undefined, dataJson: "" };
+}
+
+export const CallUpdate: MessageFns<CallUpdate> = {
+  encode(message: CallUpdate, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.updateId !== "") {
+      writer.uint32(18).string(message.updateId);
+    }
+    if (message.text !== "") {
+      writer.uint32(26).string(message.text);
+    }
+    if (message.percentage !== undefined) {
+      writer.uint32(33).double(message.percentage);
+    }
+    if (message.dataJson !== "") {
+      writer.uint32(42).string(message.dataJson);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CallUpdate {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCallUpdate();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.updateId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.text = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 33) {
+              break;
+            }
+
+            message.percentage = reader.double();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.dataJson = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<CallUpdate>, I>>(base?: I): CallUpdate {
+    return CallUpdate.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<CallUpdate>, I>>(object: I): CallUpdate {
+    const message = createBaseCallUpdate();
+    message.callId = object.callId ?? "";
+    message.updateId = object.updateId ?? "";
+    message.text = object.text ?? "";
+    message.percentage = object.percentage ?? undefined;
+    message.dataJson = object.dataJson ?? "";
+    return message;
+  },
+};
+
+function createBaseUpdateAnswer(): UpdateAnswer {
+  return { callId: "", updateId: "", disposition: 0 };
+}
+
+export const UpdateAnswer: MessageFns<UpdateAnswer> = {
+  encode(message: UpdateAnswer, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.updateId !== "") {
+      writer.uint32(18).string(message.updateId);
+    }
+    if (message.disposition !== 0) {
+      writer.uint32(24).int32(message.disposition);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UpdateAnswer {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUpdateAnswer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.updateId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.disposition = reader.int32() as any;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<UpdateAnswer>, I>>(base?: I): UpdateAnswer {
+    return UpdateAnswer.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<UpdateAnswer>, I>>(object: I): UpdateAnswer {
+    const message = createBaseUpdateAnswer();
+    message.callId = object.callId ?? "";
+    message.updateId = object.updateId ?? "";
+    message.disposition = object.disposition ?? 0;
     return message;
   },
 };
