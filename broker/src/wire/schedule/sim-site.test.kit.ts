@@ -314,6 +314,8 @@ const simCatalog: CatalogOperations = {
         result_semantics: submission === true ? "submission" : "completion",
       },
       bindingKind: toolset === "tab" ? "browser" : "backend",
+      // Of each binding one tool has limits, and one has none.
+      limits: idempotent || submission === true ? { binding: null, tool: { concurrency: 2 } } : undefined,
       checkArguments: () => [],
       checkResult: () => [],
     };
