@@ -179,7 +179,11 @@ export interface ToolsetsClient {
 export interface BindingsClient {
   list(options?: PageOptions): Promise<Page<Binding>>;
   get(id: string, options?: RequestOptions): Promise<Binding>;
-  put(id: string, binding: { readonly name: string; readonly kind: BindingKind }, options?: RequestOptions): Promise<Binding>;
+  put(
+    id: string,
+    binding: { readonly name: string; readonly kind: BindingKind; readonly limits?: Binding["limits"] },
+    options?: RequestOptions,
+  ): Promise<Binding>;
   readonly keys: {
     list(binding: string, options?: PageOptions): Promise<Page<Key>>;
     get(binding: string, keyId: string, options?: RequestOptions): Promise<Key>;

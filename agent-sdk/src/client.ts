@@ -148,7 +148,8 @@ export function createClientWith(options: AgentClientOptions, time: RetryTime): 
     bindings: {
       list: (options) => send("listBindings", pageQuery(options), options),
       get: (id, options) => send("getBinding", { params: { id } }, options),
-      put: (id, { name, kind }, options) => send("putBinding", { params: { id }, body: { name, kind } }, options),
+      put: (id, { name, kind, limits }, options) =>
+        send("putBinding", { params: { id }, body: { name, kind, ...(limits === undefined ? {} : { limits }) } }, options),
       keys: {
         list: (id, options) => send("listRunnerKeys", { params: { id }, ...pageQuery(options) }, options),
         get: (id, keyId, options) => send("getRunnerKey", { params: { id, key_id: keyId } }, options),

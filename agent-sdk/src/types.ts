@@ -98,6 +98,8 @@ export interface Binding {
   readonly id: string;
   readonly name: string;
   readonly kind: BindingKind;
+  /** How many calls run at once, and how many wait before more are refused. Absent: no limits. */
+  readonly limits?: { readonly concurrency?: number; readonly queue?: number };
   readonly created_at: string;
 }
 

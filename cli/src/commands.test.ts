@@ -97,6 +97,15 @@ describe("with a broker and a runner", () => {
     expect(errorOf(other)).toMatchObject({ type: "conflict_error", code: "idempotency_conflict" });
   });
 
+  it("call takes an ordering key and a priority, and refuses a priority that there is none of (X10, X8)", async () => {
+    const args = ["call", "echo", "--toolset", "shop", "--args", '{"text":"a"}', "--ordering-key", "order_1", "--json", "--priority"];
+    const ordered = await inShared([...args, "background"]);
+    expect(JSON.parse(ordered.stdout)).toMatchObject({ state: "succeeded" });
+    const wrong = await inShared([...args, "soon"]);
+    expect(wrong.exitCode).toBe(2);
+    expect(wrong.stderr).toContain("interactive, background");
+  });
+
   it("refusals exit 4 with the broker's own error object, or its message and every detail for people", async () => {
     const unknown = await inShared(["call", "none", "--toolset", "shop", "--json"]);
     expect(unknown.exitCode).toBe(4);

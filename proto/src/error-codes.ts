@@ -95,13 +95,6 @@ export const ERROR_CODES = {
     "The call names a release and this broker keeps none.",
     "Leave the field out.",
   ),
-  ordering_unsupported: row(
-    "invalid_request_error",
-    400,
-    false,
-    "The call names an ordering key and this broker keeps no lanes.",
-    "Leave the field out.",
-  ),
   upgrade_invalid: row(
     "invalid_request_error",
     400,
@@ -218,6 +211,13 @@ export const ERROR_CODES = {
     false,
     "A schema of the tool is over the limit of size or depth.",
     "Make it smaller; the message names the tool, bytes and limit.",
+  ),
+  queue_full: row(
+    "rate_limit_error",
+    429,
+    true,
+    "As many calls wait as the limits of the binding or the tool allow.",
+    "Wait for retry-after, then repeat with the same idempotency key.",
   ),
   rate_limited: row("rate_limit_error", 429, true, "Too many requests.", "Wait for retry-after."),
   ledger_away: row(

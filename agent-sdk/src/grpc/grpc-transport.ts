@@ -16,7 +16,7 @@ import type { AgentConnection, AgentTransport, OperationAnswers, OperationName, 
 import type { Call, CallEvent } from "../types.js";
 import { createCallStream } from "./create-stream.js";
 import { refusalFrom, refusalIn } from "./grpc-refusal.js";
-import { bindingView, callView, createCallMessage, eventView, fieldsOf, runnerView, toolsetView } from "./grpc-views.js";
+import { bindingView, callView, createCallMessage, eventView, fieldsOf, limitsMessage, runnerView, toolsetView } from "./grpc-views.js";
 
 /** Options of {@link connectGrpc}. */
 export interface GrpcTransportOptions {
@@ -177,7 +177,7 @@ function grpcConnection({ address, credentials }: Target, key: string): AgentCon
     },
     async putBinding(request, options) {
       const { needed } = fieldsOf(request);
-      const message = { id: needed("id"), name: needed("name"), kind: needed("kind") };
+      const message = { id: needed("id"), name: needed("name"), kind: needed("kind"), limits: limitsMessage(request) };
       return bindingView(await ask<proto.Binding>(options, (how, done) => catalog.putBinding(message, metadata, how, done)));
     },
     async getBinding(request, options) {

@@ -74,7 +74,21 @@ export function eventView(event: proto.CallEvent): CallEvent {
 
 /** A binding. */
 export function bindingView(binding: proto.Binding): Binding {
-  return { id: binding.id, name: binding.name, kind: binding.kind as Binding["kind"], created_at: binding.createdAt };
+  const { id, name, kind, limits, createdAt } = binding;
+  return {
+    id,
+    name,
+    kind: kind as Binding["kind"],
+    ...(limits === undefined
+      ? {}
+      : {
+          limits: {
+            ...(limits.concurrency === undefined ? {} : { concurrency: limits.concurrency }),
+            ...(limits.queue === undefined ? {} : { queue: limits.queue }),
+          },
+        }),
+    created_at: createdAt,
+  };
 }
 
 /** A version of a toolset. */
@@ -119,13 +133,13 @@ export function fieldsOf(request: OperationRequest) {
     needed: (name: string): string => (all[name] === undefined ? "" : String(all[name])),
     number: (name: string): number | undefined => (all[name] === undefined ? undefined : Number(all[name])),
     /** Protobuf cannot even write another number, and over HTTP the broker refuses it. */
-    uint32(name: string): number | undefined {
+    uint32(name: string, path = `/${name}`): number | undefined {
       const value = all[name] === undefined ? undefined : Number(all[name]);
       if (value !== undefined && !(Number.isInteger(value) && value >= 0 && value <= UINT32_MAX)) {
         throw new ToolRunnerError("body_invalid", `${name} must be a whole number from 0 to ${UINT32_MAX}, not ${all[name]}.`, {
           type: "invalid_request_error",
           status: 400,
-          details: [{ path: `/${name}`, expected: "a whole number", actual: String(all[name]) }],
+          details: [{ path, expected: "a whole number", actual: String(all[name]) }],
         });
       }
       return value;
@@ -133,6 +147,16 @@ export function fieldsOf(request: OperationRequest) {
     json: (name: string): string | undefined => fieldText(all[name]),
     list: (name: string): readonly unknown[] => (Array.isArray(all[name]) ? all[name] : []),
   };
+}
+
+/** The limits of a binding that is saved; undefined: none. */
+export function limitsMessage({ body }: OperationRequest): proto.PutBindingRequest["limits"] {
+  const limits = body?.["limits"];
+  if (limits === undefined || limits === null) {
+    return undefined;
+  }
+  const { uint32 } = fieldsOf({ body: { ...limits } });
+  return { concurrency: uint32("concurrency", "/limits/concurrency"), queue: uint32("queue", "/limits/queue") };
 }
 
 /** The message that creates a call. */

@@ -1,8 +1,8 @@
 /** Bindings: where tools run (features.md C1). Registering one says nothing about being connected; its kind is fixed for good. */
 import { BrokerError } from "../domain/broker-error.js";
 import type { FaultDetail } from "../domain/fault.js";
-import { ID_PATTERN } from "../domain/limits.js";
-import { BINDING_KINDS, type BindingKind, type BindingView, type Page, type PageRequest } from "../domain/ports/catalog.js";
+import { ID_PATTERN, LIMIT_MAX } from "../domain/limits.js";
+import { BINDING_KINDS, type BindingKind, type BindingView, type Limits, type Page, type PageRequest } from "../domain/ports/catalog.js";
 import type { CatalogStore } from "../domain/ports/catalog-store.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
@@ -19,7 +19,7 @@ export interface Bindings {
   put(
     application: string,
     id: string,
-    body: { readonly name: string; readonly kind: BindingKind },
+    body: { readonly name: string; readonly kind: BindingKind; readonly limits?: Limits | undefined },
   ): Promise<{ readonly created: boolean; readonly binding: BindingView }>;
   /** From memory, else from the store; undefined when there is none. */
   find(application: string, id: string): Promise<BindingView | undefined>;
@@ -68,9 +68,12 @@ export function createBindings({ store, clock, log }: BindingsOptions): Bindings
             `Binding ${id} is registered as ${present.kind}; its kind cannot become ${body.kind}. Use another id.`,
           );
         }
-        if (present?.name === body.name) return { created: false, binding: present };
+        const limits = limitsOf(body.limits);
+        if (present?.name === body.name && JSON.stringify(present.limits) === JSON.stringify(limits)) {
+          return { created: false, binding: present };
+        }
         const created_at = present?.created_at ?? new Date(clock.now()).toISOString();
-        const next: BindingDocument = { name: body.name, kind: body.kind, created_at };
+        const next: BindingDocument = { name: body.name, kind: body.kind, ...(limits === undefined ? {} : { limits }), created_at };
         const outcome = await withStore(() => store.put(path, encodeDocument(next), document?.revision ?? 0));
         if (outcome.kind === "conflict") continue;
         log.info("binding_saved", { application, binding: id, kind: body.kind });
@@ -95,7 +98,14 @@ export function createBindings({ store, clock, log }: BindingsOptions): Bindings
   };
 }
 
-function checkBinding(id: string, body: { readonly name: string; readonly kind: BindingKind }): void {
+/** The limits in one form, whatever was left out and in which order; undefined: there are none. */
+function limitsOf({ concurrency, queue }: Limits = {}): Limits | undefined {
+  return concurrency === undefined && queue === undefined
+    ? undefined
+    : { ...(concurrency === undefined ? {} : { concurrency }), ...(queue === undefined ? {} : { queue }) };
+}
+
+function checkBinding(id: string, body: { readonly name: string; readonly kind: BindingKind; readonly limits?: Limits | undefined }): void {
   if (!ID_PATTERN.test(id))
     throw new BrokerError("id_invalid", `Binding id ${JSON.stringify(id.slice(0, 80))} is not [a-z][a-z0-9_-]{0,63}.`);
   const name: unknown = body.name;
@@ -105,6 +115,15 @@ function checkBinding(id: string, body: { readonly name: string; readonly kind: 
   }
   if (!(BINDING_KINDS as readonly unknown[]).includes(body.kind)) {
     details.push({ path: "/kind", expected: `one of ${BINDING_KINDS.join(", ")}`, actual: renderActual(body.kind) });
+  }
+  for (const [field, least] of [
+    ["concurrency", 1],
+    ["queue", 0],
+  ] as const) {
+    const value: unknown = body.limits?.[field];
+    if (value !== undefined && !(Number.isInteger(value) && Number(value) >= least && Number(value) <= LIMIT_MAX)) {
+      details.push({ path: `/limits/${field}`, expected: `an integer from ${least} to ${LIMIT_MAX}`, actual: renderActual(value) });
+    }
   }
   const [first] = details;
   if (first !== undefined)

@@ -4,11 +4,11 @@
  * Invariants:
  * 1. Applications are walls: every document lies below its application, and what another one has is unknown here (A2).
  * 2. A call resolves from memory; the store is asked only for what memory does not have, since another broker may just have saved it.
- * 3. A resolved tool never changes: versions are immutable, and the kind of a binding is fixed when it is registered.
+ * 3. A resolved tool changes with the limits of its binding only: versions are immutable, and the kind of a binding is fixed when it is registered.
  */
 import { BrokerError } from "../domain/broker-error.js";
 import { ID_PATTERN } from "../domain/limits.js";
-import type { BindingView, CatalogOperations, ResolvedTool, ToolsetView, ToolView } from "../domain/ports/catalog.js";
+import type { BindingView, CallLimits, CatalogOperations, ResolvedTool, ToolsetView, ToolView } from "../domain/ports/catalog.js";
 import type { CatalogStore } from "../domain/ports/catalog-store.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
@@ -53,6 +53,13 @@ export function createCatalog(options: CatalogOptions): Catalog {
     bindingExists: async (application, id) => (await bindings.find(application, id)) !== undefined,
   });
   const resolved = createLruCache<ResolvedTool>(RESOLVED_TOOLS_MAX);
+  /** Changes of bindings so far: what was resolved before one names limits that may be others now. */
+  let changes = 0;
+  const watching = store.watch((path) => {
+    if (path.split("/")[1] !== "bindings") return;
+    changes += 1;
+    resolved.clear();
+  });
 
   async function readView(application: string, id: string, version: KnownVersion): Promise<ToolsetView> {
     const tools = await Promise.all(version.document.tools.map((tool) => contents.read(application, tool.content)));
@@ -153,6 +160,7 @@ export function createCatalog(options: CatalogOptions): Catalog {
       const known = resolved.get(key);
       if (known !== undefined) return known;
 
+      const changesBefore = changes;
       const tool = await contents.read(application, content);
       const binding = await bindings.find(application, tool.binding);
       if (binding === undefined)
@@ -163,16 +171,18 @@ export function createCatalog(options: CatalogOptions): Catalog {
         toolsetVersion: version.number,
         tool,
         bindingKind: binding.kind,
+        limits: limitsFor(binding, tool),
         checkArguments,
         checkResult,
       };
-      resolved.set(key, fresh);
+      if (changes === changesBefore) resolved.set(key, fresh);
       return fresh;
     },
     async mergeTools(application, binding, tools) {
       return (await toSaved(application, binding, await saves.merge(application, binding, tools))).toolset;
     },
     close() {
+      watching.unsubscribe();
       index.close();
     },
   };
@@ -185,4 +195,10 @@ function placeOf(createdAt: string, id: string): string {
 
 function toView(id: string, version: KnownVersion, tools: readonly ToolView[]): ToolsetView {
   return { id, version: version.number, content_hash: version.document.content_hash, created_at: version.document.created_at, tools };
+}
+
+function limitsFor(binding: BindingView, tool: ToolView): CallLimits | undefined {
+  const { max_concurrency: concurrency, max_queue: queue } = tool;
+  const own = concurrency === undefined && queue === undefined ? null : { concurrency, queue };
+  return own === null && binding.limits === undefined ? undefined : { binding: binding.limits ?? null, tool: own };
 }

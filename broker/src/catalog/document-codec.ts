@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { BrokerError } from "../domain/broker-error.js";
-import { BINDING_KINDS, type BindingKind } from "../domain/ports/catalog.js";
+import { BINDING_KINDS, type BindingKind, type Limits } from "../domain/ports/catalog.js";
 import { CatalogStoreError } from "../domain/ports/catalog-store.js";
 
 export const paths = {
@@ -24,6 +24,7 @@ export const TOOLSET_VERSION_MAX = 99_999_999;
 export interface BindingDocument {
   readonly name: string;
   readonly kind: BindingKind;
+  readonly limits?: Limits;
   readonly created_at: string;
 }
 
@@ -51,9 +52,11 @@ export function encodeDocument(document: BindingDocument | VersionDocument | Sav
 
 export function decodeBinding(text: string): BindingDocument | undefined {
   const value = parseVersioned(text);
-  const { name, kind, created_at } = value ?? {};
+  const { name, kind, limits, created_at } = value ?? {};
   const known = BINDING_KINDS.find((candidate) => candidate === kind);
-  return typeof name === "string" && known !== undefined && typeof created_at === "string" ? { name, kind: known, created_at } : undefined;
+  if (typeof name !== "string" || known === undefined || typeof created_at !== "string") return undefined;
+  // Written by this codec only, after they were checked.
+  return { name, kind: known, ...(limits === undefined ? {} : { limits: limits as Limits }), created_at };
 }
 
 export function decodeVersion(text: string): VersionDocument | undefined {

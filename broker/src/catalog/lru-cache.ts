@@ -2,6 +2,7 @@
 export interface LruCache<T> {
   get(key: string): T | undefined;
   set(key: string, value: T): void;
+  clear(): void;
 }
 
 export function createLruCache<T>(capacity: number): LruCache<T> {
@@ -14,6 +15,7 @@ export function createLruCache<T>(capacity: number): LruCache<T> {
       entries.set(key, value);
       return value;
     },
+    clear: () => entries.clear(),
     set(key, value) {
       entries.delete(key);
       entries.set(key, value);

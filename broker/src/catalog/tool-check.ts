@@ -6,6 +6,7 @@ import { BrokerError } from "../domain/broker-error.js";
 import type { FaultDetail } from "../domain/fault.js";
 import {
   ID_PATTERN,
+  LIMIT_MAX,
   MODEL_RESULT_BYTES_DEFAULT,
   MODEL_RESULT_BYTES_MAX,
   MODEL_RESULT_BYTES_MIN,
@@ -123,6 +124,8 @@ const FIELDS: ReadonlySet<string> = new Set([
   "idempotent",
   "cancellable",
   "scopes",
+  "max_concurrency",
+  "max_queue",
 ] satisfies (keyof ToolView)[]);
 
 function checkTool(
@@ -159,7 +162,7 @@ function checkTool(
       (value): value is T => (allowed as readonly unknown[]).includes(value),
       fallback,
     );
-  const integer = (name: keyof ToolView, least: number, most: number, fallback: number): number | undefined =>
+  const integer = (name: keyof ToolView, least: number, most: number, fallback?: number): number | undefined =>
     field(
       name,
       `an integer from ${least} to ${most}`,
@@ -202,6 +205,9 @@ function checkTool(
     idempotent: field("idempotent", "a boolean", isBoolean, false),
     cancellable: field("cancellable", "a boolean", isBoolean, false),
     scopes: checkScopes(),
+    // Where they are absent the text stays as it was before there were limits.
+    ...(source.max_concurrency === undefined ? {} : { max_concurrency: integer("max_concurrency", 1, LIMIT_MAX) }),
+    ...(source.max_queue === undefined ? {} : { max_queue: integer("max_queue", 0, LIMIT_MAX) }),
   };
 
   /** Left out where it is not given: tools that were saved before there was such a field keep their content. */

@@ -65,6 +65,8 @@ export const ERROR_MESSAGE_CHARACTERS_MAX = 8_192;
 export const ERROR_DETAILS_MAX = 100;
 export const PROGRESS_BYTES_MAX = 16_384;
 export const IDEMPOTENCY_KEY_CHARACTERS_MAX = 256;
+/** Highest limit of concurrency or queue that a binding or tool can have. */
+export const LIMIT_MAX = 1_000_000;
 export const SLOTS_MAX = 1_024;
 export const HANDLERS_PER_RUNNER_MAX = 1_024;
 export const ID_PATTERN = /^[a-z][a-z0-9_-]{0,63}$/;

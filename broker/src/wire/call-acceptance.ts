@@ -12,6 +12,8 @@ import type { Dispatcher } from "./dispatcher.js";
 import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { CreateCallBody } from "./operations.js";
+import type { PermitDesk } from "./permit-desk.js";
+import type { Placement } from "./placement.js";
 import { requirementOf } from "./requirement.js";
 
 /** A request that may become a call. */
@@ -24,12 +26,16 @@ export interface CheckedRequest {
 }
 
 export class CallAcceptance {
+  /** By call id: two requests with one key ask for one permit, one after the other. */
+  private readonly admissions = new Map<string, Promise<unknown>>();
+
   constructor(
     private readonly context: {
       readonly driver: () => DriverContext;
       readonly catalog: CatalogOperations;
       readonly table: DriverTable;
       readonly dispatcher: Dispatcher;
+      readonly permits: PermitDesk;
       readonly definitions: AwaitedDefinitions | undefined;
     },
   ) {}
@@ -88,15 +94,17 @@ export class CallAcceptance {
 
   /**
    * Begins to store the call, granted at once where a claim is free (the fast path), and puts its driver into the table.
-   * The driver's `created` says what came of it, however long the ledger takes.
+   * The driver's `created` says what came of it, however long the ledger takes. `admitted`: of a call with limits, its claim.
    */
-  begin(callId: string, request: CheckedRequest): CallDriver {
+  begin(callId: string, request: CheckedRequest, admitted?: Placement): CallDriver {
     const context = this.context.driver();
-    const { table, dispatcher } = this.context;
+    const { table, dispatcher, permits } = this.context;
     const { brokerId, figures, clock } = context;
     const driver = new CallDriver(callId, context);
     driver.takesAnyResult = request.takesAnyResult;
-    const placement = request.confirm ? undefined : dispatcher.reserveLocal(requirementOf(request.facts));
+    // A call with an ordering key has to stand in its lane first.
+    const waits = request.confirm || request.facts.orderingKey !== undefined;
+    const placement = waits || request.facts.limits !== undefined ? admitted : dispatcher.reserveLocal(requirementOf(request.facts));
     const at = clock.now();
     const entry: Extract<CallEntry, { kind: "accepted" }> = {
       kind: "accepted",
@@ -113,20 +121,56 @@ export class CallAcceptance {
       (created) => {
         if (!created) {
           table.remove(driver);
+          permits.abandon(request.facts);
         }
       },
-      () => table.remove(driver),
+      () => {
+        table.remove(driver);
+        permits.abandon(request.facts);
+      },
     );
     return driver;
+  }
+
+  /**
+   * For a call with limits: the claim that it may be granted to at once, with a permit for it; undefined: it is to be queued.
+   * Rejects with `BrokerError` `queue_full`.
+   */
+  async admit(request: CheckedRequest): Promise<Placement | undefined> {
+    const { callId } = request.facts;
+    const earlier = this.admissions.get(callId);
+    if (earlier !== undefined) {
+      await earlier.catch(() => undefined);
+      return this.context.table.get(callId) === undefined ? this.admit(request) : undefined;
+    }
+    // While a person decides, a call is in no queue.
+    const admission = request.confirm ? Promise.resolve(undefined) : this.askPermit(request.facts);
+    this.admissions.set(callId, admission);
+    try {
+      return await admission;
+    } finally {
+      this.admissions.delete(callId);
+    }
+  }
+
+  private async askPermit(facts: CallRequest): Promise<Placement | undefined> {
+    const { dispatcher, permits } = this.context;
+    const placement = facts.orderingKey === undefined ? dispatcher.reserveLocal(requirementOf(facts)) : undefined;
+    let isPermitted = false;
+    try {
+      isPermitted = await permits.admit(facts, placement !== undefined);
+    } finally {
+      if (!isPermitted) {
+        placement?.release();
+      }
+    }
+    return isPermitted ? placement : undefined;
   }
 }
 
 function refuseUnsupported(body: CreateCallBody): void {
   if (body.release !== undefined) {
     throw new BrokerError("release_unsupported", "this broker keeps no releases: leave release out, or pin toolset_version");
-  }
-  if (body.ordering_key !== undefined) {
-    throw new BrokerError("ordering_unsupported", "this broker keeps no lanes: leave ordering_key out");
   }
   if (body.audience !== undefined && body.audience !== "model") {
     throw bodyInvalid("/audience", "model", body.audience.slice(0, 40));
@@ -181,6 +225,8 @@ function requestFacts(
     timeoutMs: known.timeoutSeconds * 1_000,
     maxAttempts: body.max_attempts ?? ATTEMPTS_DEFAULT,
     priority: body.priority ?? "interactive",
+    ...(body.ordering_key === undefined ? {} : { orderingKey: body.ordering_key }),
+    ...(resolved.limits === undefined ? {} : { limits: resolved.limits }),
     traceparent: known.traceparent ?? null,
     createdAtMs: known.nowMs,
   };

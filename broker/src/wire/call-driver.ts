@@ -313,6 +313,7 @@ export class CallDriver implements DrivenCall {
     }
     if (before.kind === "running" && !holds(this.log.state, before.grant.grantId)) {
       this.timers.endLease();
+      this.context.effects.grantEnded(this);
     }
     for (const effect of moved.effects) {
       this.carryOut(effect, placement);

@@ -1,7 +1,7 @@
 /**
  * Looks for free runners at other brokers for the calls that wait.
  *
- * Invariants: always the oldest call of a lane is offered, so that it is granted first; wake-ups may get lost, so a lane that is
+ * Invariants: always the call of a lane whose turn it is is offered, so that it is granted first; wake-ups may get lost, so a lane that is
  * not empty is offered again and again (B3); a lane costs the bus the same however many calls wait in it; a broker where a claim
  * appeared is asked by itself, and says no as well, so that no claim waits for the end of an offer that nobody answers.
  */
@@ -20,7 +20,7 @@ import type { Lane, WaitingCalls } from "./waiting-calls.js";
 const OFFER_ANSWER_MS = 100;
 const OFFER_ANSWER_AGAIN_MS = 400;
 
-/** The offers of one lane to other brokers: always of its oldest call, so that it is granted first. */
+/** The offers of one lane to other brokers: always of the call whose turn it is. */
 interface Search {
   /** An offer to all of them is under way. */
   asking: boolean;
@@ -76,7 +76,7 @@ export class CallSearch {
     }
   }
 
-  /** Offers the lane's oldest call to all other brokers, and again after a while, for as long as calls wait in it. */
+  /** Offers the lane's next call to all other brokers, and again after a while, for as long as calls wait in it. */
   search(lane: Lane): void {
     if (this.stopped) {
       return;
@@ -126,9 +126,9 @@ export class CallSearch {
   private async seek(key: string, search: Search): Promise<void> {
     search.asking = true;
     for (
-      let driver = oldest(this.context.waiting.lane(key));
+      let driver = nextOf(this.context.waiting.lane(key));
       driver !== undefined && !this.stopped;
-      driver = oldest(this.context.waiting.lane(key))
+      driver = nextOf(this.context.waiting.lane(key))
     ) {
       const best = await this.bestAnswer(driver, search.misses > 0 ? OFFER_ANSWER_AGAIN_MS : OFFER_ANSWER_MS);
       search.misses = best === undefined ? search.misses + 1 : 0;
@@ -151,9 +151,9 @@ export class CallSearch {
     const visit = { again: false };
     search.visits.set(brokerId, visit);
     for (
-      let driver = oldest(this.context.waiting.lane(key));
+      let driver = nextOf(this.context.waiting.lane(key));
       driver !== undefined && !this.stopped;
-      driver = oldest(this.context.waiting.lane(key))
+      driver = nextOf(this.context.waiting.lane(key))
     ) {
       visit.again = false;
       const answer = await this.answerOf(brokerId, driver);
@@ -168,7 +168,7 @@ export class CallSearch {
 
   private take(driver: DrivenCall, { holder, session, offerId }: OfferAnswer): void {
     const isWaiting = this.context.waiting.has(driver);
-    this.context.waiting.remove(driver);
+    this.context.waiting.serve(driver);
     if (isWaiting && driver.known.kind === "queued") {
       this.context.granted(driver, { holder, session, offerId, release: () => undefined });
     } else {
@@ -220,6 +220,6 @@ export class CallSearch {
   }
 }
 
-function oldest(lane: Lane | undefined): DrivenCall | undefined {
-  return lane?.calls.values().next().value;
+function nextOf(lane: Lane | undefined): DrivenCall | undefined {
+  return lane?.calls.next;
 }

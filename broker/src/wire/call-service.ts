@@ -20,8 +20,10 @@ import type { Drain } from "./drain.js";
 import type { DriverContext } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import { inlineText } from "./frames.js";
+import type { LaneDesk } from "./lane-desk.js";
 import { type LedgerWatch, ledgerAway } from "./ledger-watch.js";
 import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, WaitGoal, WaitSignal } from "./operations.js";
+import type { Placement } from "./placement.js";
 import type { RemovedCall } from "./retention.js";
 import { storedOnce } from "./stored-once.js";
 import { ValuesInPages } from "./values-in-pages.js";
@@ -52,6 +54,7 @@ export interface CallServiceContext {
   readonly newest: () => Version;
   /** The call as it is, where nobody has to be asked for that; `isSure`: see the command `view`. */
   readonly viewNow: (driver: CallDriver, isSure: boolean) => CallView | undefined;
+  readonly lanes: Pick<LaneDesk, "joined">;
   readonly ledgerWatch: LedgerWatch;
   readonly drain: Drain;
   /** Finishes the removal of an expired call; false: it is not expired. */
@@ -79,6 +82,11 @@ export class CallService implements CallOperations {
     const held = await this.held(principal, body, { callId, hash, traceparent: options.traceparent });
     if (held.known.record.request.requestHash !== hash) {
       throw new BrokerError("idempotency_conflict", "this idempotency key was used for another request: use a new key for a new request");
+    }
+    const { kind, record } = held.known;
+    if (record.request.orderingKey !== undefined && (kind === "queued" || kind === "awaiting_confirmation")) {
+      // X10: what is acknowledged comes before what is sent after that.
+      await this.context.ledgerWatch.guard(this.context.lanes.joined(callId, record.request, held.drives));
     }
     return this.answer(held, begunAtMs, body.wait_seconds ?? 0, options.signal);
   }
@@ -237,7 +245,31 @@ export class CallService implements CallOperations {
       // Nothing is piled up for a ledger that does not answer.
       throw ledgerAway();
     }
-    return present ?? acceptance.begin(known.callId, request);
+    if (present !== undefined || request.facts.limits === undefined) {
+      return present ?? acceptance.begin(known.callId, request);
+    }
+    return this.acceptLimited(known.callId, request, body.idempotency_key !== undefined);
+  }
+
+  /** The same for a call of a tool or binding with limits (X8). */
+  private async acceptLimited(callId: string, request: CheckedRequest, isKeyed: boolean): Promise<CallDriver | undefined> {
+    const { acceptance, table } = this.context;
+    let placement: Placement | undefined;
+    try {
+      placement = await acceptance.admit(request);
+    } catch (error) {
+      if (error instanceof BrokerError && isKeyed && (await this.find(callId)) !== undefined) {
+        return undefined;
+      }
+      throw error;
+    }
+    const present = table.get(callId);
+    if (present !== undefined) {
+      // Somebody else made the call meanwhile, and speaks for it.
+      placement?.release();
+      return present;
+    }
+    return acceptance.begin(callId, request, placement);
   }
 
   /** The call, if it is the caller's: another application's id is answered like an unknown one. */

@@ -158,6 +158,7 @@ describe("calls that wait for a runner", () => {
         ledger: (inner) => ({
           description: inner.description,
           blobs: inner.blobs,
+          lanes: inner.lanes,
           append(callId, expected, entry) {
             if (expected > 0 && failures < 3) {
               failures += 1;

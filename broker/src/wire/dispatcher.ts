@@ -6,16 +6,20 @@
  */
 import type { CallRequest, Grant, ReconcileGrant } from "../domain/call/call-state.js";
 import { backOffMs, decideUnauthorized } from "../domain/call/decide.js";
+import type { WaitingFor } from "../domain/call-view.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { Clock, IdSource } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
 import { CallSearch } from "./call-search.js";
+import type { OfferTaken } from "./commands.js";
 import type { DrivenCall, DriverEffects } from "./driver-context.js";
 import type { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
 import { holderOf } from "./grant-holder.js";
+import type { LaneDesk } from "./lane-desk.js";
 import type { Membership } from "./membership.js";
 import type { OfferDesk } from "./offer-desk.js";
+import type { PermitDesk } from "./permit-desk.js";
 import { LOCAL_CLAIM, type Placement } from "./placement.js";
 import type { ReconcileAsks } from "./reconcile-asks.js";
 import { handlerKeyOf, placeKey, type Requirement, requirementOf } from "./requirement.js";
@@ -41,6 +45,8 @@ export interface DispatcherContext {
   readonly registry: SessionRegistry;
   readonly table: DriverTable;
   readonly membership: Membership;
+  readonly lanes: LaneDesk;
+  readonly permits: PermitDesk;
   readonly desk: () => OfferDesk;
   readonly post: () => SessionPost;
   readonly reconcileAsks: () => ReconcileAsks;
@@ -87,6 +93,8 @@ export class Dispatcher implements DriverEffects {
     readonly delayed: number;
     readonly notices: number;
     readonly searches: number;
+    readonly inLanes: number;
+    readonly permits: number;
   } {
     return {
       waiting: this.waiting.size,
@@ -94,6 +102,8 @@ export class Dispatcher implements DriverEffects {
       delayed: this.delayed.size,
       notices: this.notices.size,
       searches: this.elsewhere.size,
+      inLanes: this.context.lanes.size,
+      permits: this.context.permits.size,
     };
   }
 
@@ -114,18 +124,22 @@ export class Dispatcher implements DriverEffects {
     const delayMs = state.notBeforeMs === null ? 0 : state.notBeforeMs - this.context.clock.now();
     if (delayMs > 0) {
       this.offerLater(driver, delayMs);
-    } else {
+    } else if (this.context.lanes.mayGo(driver) && this.needsNoPermit(driver)) {
       this.place(driver);
+    } else {
+      this.noticeLater(driver);
     }
   }
 
   withdraw(driver: DrivenCall): void {
     this.waiting.remove(driver);
+    this.context.lanes.withdraw(driver);
     cancel(this.delayed, driver);
     cancel(this.notices, driver);
   }
 
   sendGrant(driver: DrivenCall, grant: Grant, placement: Placement | undefined): void {
+    this.context.permits.running(driver);
     this.context.post().sendGrant(driver, grant, placement);
   }
 
@@ -149,12 +163,20 @@ export class Dispatcher implements DriverEffects {
     return this.context.post().askHolder(driver, grant);
   }
 
+  grantEnded(driver: DrivenCall): void {
+    this.context.permits.grantEnded(driver);
+  }
+
   settled(driver: DrivenCall): void {
+    this.context.permits.forget(driver);
+    this.context.lanes.settled(driver);
     this.context.table.settled(driver);
   }
 
   handedOver(driver: DrivenCall): void {
     this.withdraw(driver);
+    this.context.lanes.forget(driver);
+    this.context.permits.forget(driver);
     this.context.table.remove(driver);
   }
 
@@ -185,9 +207,11 @@ export class Dispatcher implements DriverEffects {
     this.context.timers.after(pauseMs, () => this.claimAppeared(session));
   }
 
-  whyWaiting(driver: DrivenCall): "runner" | "handler" | "capacity" {
-    const why = this.context.registry.whyNot(requirementOf(driver.known.record.request));
-    return why === "handler" || why === "capacity" ? why : "runner";
+  whyWaiting(driver: DrivenCall): WaitingFor {
+    if (this.context.permits.isBlocked(driver)) {
+      return "capacity";
+    }
+    return this.context.lanes.isWaiting(driver) ? "order" : this.context.registry.whyNot(requirementOf(driver.known.record.request));
   }
 
   private claimAppeared(session: Session): void {
@@ -246,7 +270,7 @@ export class Dispatcher implements DriverEffects {
     if (reservation === undefined) {
       return false;
     }
-    this.waiting.remove(driver);
+    this.waiting.serve(driver);
     void this.grantTo(driver, this.placementOf(reservation, requirement));
     return true;
   }
@@ -254,6 +278,9 @@ export class Dispatcher implements DriverEffects {
   /** A grant that lost a race leaves the call to be offered again, if it still waits. Never rejects. */
   private async grantTo(driver: DrivenCall, placement: Placement): Promise<boolean> {
     this.placing.add(driver);
+    if (driver.known.record.request.limits !== undefined && !(await this.permitted(driver, placement))) {
+      return false;
+    }
     let granted = false;
     let failed = false;
     try {
@@ -272,6 +299,7 @@ export class Dispatcher implements DriverEffects {
     }
     this.placing.delete(driver);
     if (!granted && driver.drives) {
+      this.context.permits.unused(driver);
       if (failed) {
         this.offerLater(driver, PLACE_AGAIN_MS * (0.5 + this.context.ids.random()));
       } else {
@@ -279,6 +307,30 @@ export class Dispatcher implements DriverEffects {
       }
     }
     return granted;
+  }
+
+  /** A call that has a runner and waits for a permit is offered when it has that, too. */
+  private needsNoPermit(driver: DrivenCall): boolean {
+    this.context.permits.queued(driver);
+    return !this.context.permits.isBlocked(driver);
+  }
+
+  /** Asks for a permit; false: there is none now, and the claim was given back. Never rejects. */
+  private async permitted(driver: DrivenCall, placement: Placement): Promise<boolean> {
+    const { permits, bus } = this.context;
+    if (await permits.acquire(driver)) {
+      return true;
+    }
+    this.placing.delete(driver);
+    placement.release();
+    if (placement.offerId !== LOCAL_CLAIM) {
+      bus.publish("taken", JSON.stringify({ callId: driver.callId, offerId: null } satisfies OfferTaken));
+    }
+    if (driver.drives) {
+      // The permit may have come meanwhile.
+      this.offer(driver);
+    }
+    return false;
   }
 
   private offerLater(driver: DrivenCall, delayMs: number): void {
@@ -302,7 +354,7 @@ export class Dispatcher implements DriverEffects {
       driver,
       this.context.timers.after(this.context.figures.waitingNoticeMs, () => {
         this.notices.delete(driver);
-        if (!this.waiting.has(driver)) {
+        if (!this.waiting.has(driver) && !this.context.lanes.isWaiting(driver) && !this.context.permits.isBlocked(driver)) {
           return;
         }
         const waitingFor = this.whyWaiting(driver);

@@ -37,6 +37,8 @@ export interface DriverEffects {
   reconcileAgain(driver: DrivenCall): void;
   /** G1: asks the runner's present session what became of the grant. Resolves to whether there is one to ask. */
   askHolder(driver: DrivenCall, grant: Grant): Promise<boolean>;
+  /** The grant that ran is over, whatever the call came to. */
+  grantEnded(driver: DrivenCall): void;
   settled(driver: DrivenCall): void;
   /** Another broker drives the call now. */
   handedOver(driver: DrivenCall): void;

@@ -55,6 +55,7 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
     ...inner,
     description: inner.description,
     blobs: inner.blobs,
+    lanes: inner.lanes,
     append: (callId, expected, entry) =>
       faults.append?.(decodeEntry({ callId, version: 0, previous: expected, entryId: entry.entryId, data: entry.data })) ??
       inner.append(callId, expected, entry),
@@ -94,6 +95,7 @@ export function driverStage(figures: Partial<Figures> = {}): DriverStage {
           effects.push("ask");
           return holder.isThere;
         },
+        grantEnded: () => undefined,
         settled: note("settled"),
         handedOver: note("handed over"),
       },

@@ -19,6 +19,7 @@ function watched(reads: Map<string, number>, fails: { now: boolean }) {
   return (inner: Ledger): Ledger => ({
     description: inner.description,
     blobs: inner.blobs,
+    lanes: inner.lanes,
     append: (callId, expected, entry) => inner.append(callId, expected, entry),
     read(callId, from) {
       reads.set(callId, (reads.get(callId) ?? 0) + 1);

@@ -28,6 +28,7 @@ async function counted(site: Site) {
       ledger: (inner): Ledger => ({
         description: inner.description,
         blobs: inner.blobs,
+        lanes: inner.lanes,
         append: (callId, expected, entry) => inner.append(callId, expected, entry),
         async *read(callId, from) {
           reads.all += 1;
@@ -159,6 +160,7 @@ describe("a hostile runner", () => {
           ...inner,
           description: inner.description,
           blobs: inner.blobs,
+          lanes: inner.lanes,
           append: async (callId, expected, entry) => {
             await (expected === 0 ? undefined : gate);
             return inner.append(callId, expected, entry);

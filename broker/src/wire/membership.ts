@@ -28,6 +28,7 @@ export class Membership {
   private readonly seen = new Map<string, Seen>();
   private readonly departed = new Set<string>();
   private readonly goneListeners = new Set<(brokerId: string) => void>();
+  private readonly seenListeners = new Set<() => void>();
   private readonly backListeners = new Set<(brokerId: string) => void>();
   private readonly doubtListeners = new Set<() => void>();
   private registry: Registry | undefined;
@@ -75,6 +76,11 @@ export class Membership {
 
   onGone(listener: (brokerId: string) => void): void {
     this.goneListeners.add(listener);
+  }
+
+  /** Another broker came into sight. */
+  onSeen(listener: () => void): void {
+    this.seenListeners.add(listener);
   }
 
   /** A broker that was thought gone lives: others drive its calls by now, and it may not know. */
@@ -138,6 +144,9 @@ export class Membership {
     }
     const back = this.departed.delete(key);
     this.context.log.info("broker_seen", { other_broker_id: key, back });
+    for (const listener of this.seenListeners) {
+      listener();
+    }
     if (back) {
       for (const listener of this.backListeners) {
         listener(key);

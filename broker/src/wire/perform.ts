@@ -13,7 +13,7 @@ import {
 import { turnWaitsUntilMs } from "../domain/call/decide-asks.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
 import { callView, eventView, storedValueOf } from "../domain/call/view.js";
-import type { CallEventView, CallView, EventName } from "../domain/call-view.js";
+import type { CallEventView, CallView, EventName, WaitingFor } from "../domain/call-view.js";
 import type { FaultDetail } from "../domain/fault.js";
 import { type CallDriver, holds } from "./call-driver.js";
 import type { KnownState } from "./call-log.js";
@@ -32,7 +32,7 @@ export interface PerformerContext {
   readonly modelText: (code: string, message: string) => string;
   /** Was there never another broker? */
   readonly solitary: () => boolean;
-  readonly whyWaiting: (driver: CallDriver) => "runner" | "handler" | "capacity";
+  readonly whyWaiting: (driver: CallDriver) => WaitingFor;
 }
 
 const DONE: DriverAnswer = { kind: "done" };

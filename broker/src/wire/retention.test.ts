@@ -335,6 +335,7 @@ function withLedger(inner: Ledger, own: Partial<Ledger>): Ledger {
   return {
     description: inner.description,
     blobs: inner.blobs,
+    lanes: inner.lanes,
     append: (callId, expected, entry) => inner.append(callId, expected, entry),
     read: (callId, from) => inner.read(callId, from),
     tail: (from, signal) => inner.tail(from, signal),

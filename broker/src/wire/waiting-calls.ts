@@ -1,20 +1,20 @@
 /**
  * The queued calls that this broker drives and for which no runner was free. Calls that the same runners can take lie in one
- * lane, oldest first; lanes are found by what a runner serves.
+ * lane, in a fair order (X8); lanes are found by what a runner serves.
  */
 import type { DrivenCall } from "./driver-context.js";
+import { FairQueue } from "./fair-queue.js";
 import { handlerKeyOf, laneKey, laneKeyOf, placeKey, type Requirement, requirementOf } from "./requirement.js";
 import type { Session } from "./session.js";
 
 export interface Lane {
   readonly key: string;
   readonly requirement: Requirement;
-  /** Oldest first. */
-  readonly calls: ReadonlySet<DrivenCall>;
+  readonly calls: Pick<FairQueue<DrivenCall>, "next">;
 }
 
 interface OwnLane extends Lane {
-  readonly calls: Set<DrivenCall>;
+  readonly calls: FairQueue<DrivenCall>;
 }
 
 export class WaitingCalls {
@@ -31,7 +31,7 @@ export class WaitingCalls {
     return this.order.has(driver);
   }
 
-  /** To the end of its lane; a call that waits already keeps its place. */
+  /** Behind those of its subject that are as urgent; a call that waits already keeps its place. */
   add(driver: DrivenCall): Lane {
     const present = this.order.get(driver);
     if (present !== undefined) {
@@ -41,25 +41,32 @@ export class WaitingCalls {
     const key = laneKeyOf(requirement);
     let lane = this.lanes.get(key);
     if (lane === undefined) {
-      lane = { key, requirement, calls: new Set() };
+      lane = { key, requirement, calls: new FairQueue() };
       this.lanes.set(key, lane);
       const place = placeOf(requirement);
       const neighbours = this.byPlace.get(place) ?? new Set();
       this.byPlace.set(place, neighbours.add(lane));
     }
     this.count += 1;
-    lane.calls.add(driver);
+    lane.calls.add(driver, driver.known.record.request);
     this.order.set(driver, { lane, number: this.count });
     return lane;
   }
 
+  /** A runner was found for it: the other subjects come before its own again. */
+  serve(driver: DrivenCall): void {
+    this.order.get(driver)?.lane.calls.serve(driver);
+    this.remove(driver);
+  }
+
+  /** It waits no longer. */
   remove(driver: DrivenCall): void {
     const lane = this.order.get(driver)?.lane;
     if (lane === undefined) {
       return;
     }
     this.order.delete(driver);
-    lane.calls.delete(driver);
+    lane.calls.remove(driver);
     if (lane.calls.size > 0) {
       return;
     }
@@ -86,25 +93,29 @@ export class WaitingCalls {
     return [...(this.byPlace.get(place) ?? [])];
   }
 
-  /** The call that waits longest of those that `session` serves. */
+  /** The call whose turn it is of those that `session` serves: of each lane its next one, of these an interactive one, then the oldest. */
   next(session: Session): DrivenCall | undefined {
     const subject = session.bindingKind === "backend" ? null : session.subject;
     if (session.bindingKind !== "backend" && subject === null) {
       return undefined;
     }
-    let oldest: { readonly driver: DrivenCall; readonly number: number } | undefined;
+    let first: { readonly driver: DrivenCall; readonly number: number } | undefined;
     const place = this.byPlace.get(placeKey(session.ref.application, session.ref.binding, subject));
     if (place === undefined) {
       return undefined;
     }
     for (const lane of served(place, session, (handler) => this.lanes.get(laneKey(handler, subject)))) {
-      const driver = lane.calls.values().next().value;
+      const driver = lane.calls.next;
       const number = driver === undefined ? undefined : this.order.get(driver)?.number;
-      if (driver !== undefined && number !== undefined && (oldest === undefined || number < oldest.number)) {
-        oldest = { driver, number };
+      if (driver === undefined || number === undefined) {
+        continue;
+      }
+      const rank = driver.known.record.request.priority === "interactive" ? number : this.count + number;
+      if (first === undefined || rank < first.number) {
+        first = { driver, number: rank };
       }
     }
-    return oldest?.driver;
+    return first?.driver;
   }
 }
 

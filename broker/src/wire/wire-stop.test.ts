@@ -13,6 +13,7 @@ function stuck(inner: Ledger, isStuck: (operation: "append" | "read") => boolean
   return {
     description: inner.description,
     blobs: inner.blobs,
+    lanes: inner.lanes,
     append: (callId, expected, entry) => (isStuck("append") ? never : inner.append(callId, expected, entry)),
     async *read(callId, from) {
       await (isStuck("read") ? never : undefined);

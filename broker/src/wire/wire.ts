@@ -1,5 +1,5 @@
 /** Joins the parts of the wire: sessions of runners, drivers of calls, and what brokers say to each other. */
-import type { CallRequest } from "../domain/call/call-state.js";
+import { type CallRequest, isSettledState } from "../domain/call/call-state.js";
 import type { FaultDetail } from "../domain/fault.js";
 import { RESULT_CHUNKED_BYTES_MAX } from "../domain/limits.js";
 import type { Authenticator } from "../domain/ports/access.js";
@@ -21,11 +21,13 @@ import type { DriverContext } from "./driver-context.js";
 import { DriverTable } from "./driver-table.js";
 import type { Figures } from "./figures.js";
 import { ForgottenCalls } from "./forgotten-calls.js";
+import { LaneDesk } from "./lane-desk.js";
 import { LedgerWatch } from "./ledger-watch.js";
 import { Membership } from "./membership.js";
 import { OfferDesk } from "./offer-desk.js";
 import type { CallOperations, RunnerFlush, RunnerOperations, SubmissionOperations } from "./operations.js";
 import { createPerformer, type PerformerContext, viewNow } from "./perform.js";
+import { PermitDesk } from "./permit-desk.js";
 import { readingsOf } from "./readings.js";
 import { ReceiptAcceptance } from "./receipt-acceptance.js";
 import { ReceiptFlush } from "./receipt-flush.js";
@@ -128,6 +130,28 @@ export function createWire(options: WireOptions): Wire {
     resultBytesMax,
   });
   const post = new BrokerPost({ bus, ids, figures, timers, membership });
+  const lanes = new LaneDesk({
+    lanes: ledger.lanes,
+    bus,
+    clock,
+    ids,
+    log,
+    figures,
+    timers,
+    membership,
+    lookUp: (callId) => stateInLedger(router, callId),
+    ready: (driver) => dispatcher.offer(driver),
+  });
+  const permits = new PermitDesk({
+    brokerId,
+    bus,
+    post,
+    membership,
+    figures,
+    timers,
+    log,
+    ready: (call) => dispatcher.offer(call),
+  });
   const dispatcher: Dispatcher = new Dispatcher({
     brokerId,
     bus,
@@ -139,6 +163,8 @@ export function createWire(options: WireOptions): Wire {
     registry,
     table,
     membership,
+    lanes,
+    permits,
     desk: () => desk,
     post: () => sessionPost,
     reconcileAsks: () => reconcileAsks,
@@ -224,13 +250,14 @@ export function createWire(options: WireOptions): Wire {
   const directory = new RunnerDirectory({ bus, membership, registry });
   const calls = new CallService({
     driver,
-    acceptance: new CallAcceptance({ driver, catalog, table, dispatcher, definitions }),
+    acceptance: new CallAcceptance({ driver, catalog, table, dispatcher, permits, definitions }),
     router,
     waits: new CallWaits({ driver, router, table, drain }),
     table,
     index: options.index,
     newest: () => newest,
     viewNow: (call, isSure) => viewNow(performing, call, isSure),
+    lanes,
     ledgerWatch,
     drain,
     finishRemoval: (callId) => retention.finish(callId),
@@ -249,7 +276,7 @@ export function createWire(options: WireOptions): Wire {
   let giveUpStart: (error: Error) => void = () => undefined;
 
   async function start(): Promise<void> {
-    const parts = [membership, desk, dispatcher, router, directory, sessions, takeOver, forgotten];
+    const parts = [membership, desk, lanes, permits, dispatcher, router, directory, sessions, takeOver, forgotten];
     ledgerWatch.start();
     ledgerWatch.onAway(() => sessions.ledgerAway());
     for (const part of parts) {
@@ -279,6 +306,8 @@ export function createWire(options: WireOptions): Wire {
     router.stop();
     directory.stop();
     dispatcher.stop();
+    lanes.stop();
+    permits.stop();
     desk.stop();
     post.stop();
     await ledgerWatch.stop();
@@ -330,4 +359,10 @@ export function createWire(options: WireOptions): Wire {
       return stopping;
     },
   };
+}
+
+/** What the ledger says of a call, whoever drives it. */
+async function stateInLedger(router: CallRouter, callId: string): Promise<"open" | "settled" | "unknown"> {
+  const found = await router.find(callId);
+  return found === undefined ? "unknown" : isSettledState(found.known) ? "settled" : "open";
 }

@@ -5,7 +5,7 @@
  * or that met a broker without its ledger, is repeated without making a second call.
  */
 import type { ToolRunnerError } from "@toolrunner/agent-sdk";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { type ApiTarget, createApiClient, refusalText, unreachable } from "../api-client.js";
 import { resolveAgentWithKey } from "../connect/connection.js";
 import { CliError, type ErrorBody, EXIT, type ExitCode, messageOf } from "../errors.js";
@@ -21,6 +21,8 @@ interface CallOptions extends ApiOptions {
   readonly subject?: string;
   readonly agent?: string;
   readonly idempotencyKey?: string;
+  readonly orderingKey?: string;
+  readonly priority?: "interactive" | "background";
   readonly timeout?: number;
   readonly wait: number;
 }
@@ -34,6 +36,10 @@ export function callCommand({ io, act }: CommandContext): Command {
     .option("--subject <id>", "the end user on whose behalf it runs")
     .option("--agent <id>", "the agent that calls")
     .option("--idempotency-key <key>", "the same key never makes a second call (default: a new one)")
+    .option("--ordering-key <key>", "calls with the same key run one at a time, in order")
+    .addOption(
+      new Option("--priority <which>", "background: after everything interactive that waits").choices(["interactive", "background"]),
+    )
     .option("--timeout <seconds>", "settle it by then; may only shorten the tool's own", wholeNumber(1, 86_400))
     .option("--wait <seconds>", "how long to wait for the outcome", seconds(86_400), 30)
     .action(act(async (tool: string, options: CallOptions) => call(tool, options, io)));
@@ -48,6 +54,8 @@ async function call(tool: string, options: CallOptions, io: CliIo): Promise<Exit
     ...(options.toolsetVersion === undefined ? {} : { toolsetVersion: options.toolsetVersion }),
     ...(options.subject === undefined ? {} : { subject: options.subject }),
     ...(options.agent === undefined ? {} : { agent: options.agent }),
+    ...(options.orderingKey === undefined ? {} : { orderingKey: options.orderingKey }),
+    ...(options.priority === undefined ? {} : { priority: options.priority }),
     ...(options.timeout === undefined ? {} : { timeoutSeconds: options.timeout }),
   };
   const target = await resolveAgentWithKey(options, io);

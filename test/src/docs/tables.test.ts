@@ -196,6 +196,7 @@ describe("docs/operations.md", () => {
       "tr_calls",
       "tr_blobs",
       "tr_index",
+      "tr_lanes",
       "KV_tr_catalog",
       "tr_brokers",
       "tr_sessions",
@@ -206,7 +207,7 @@ describe("docs/operations.md", () => {
       expect(operations).toContain(`\`${name}\``);
     }
     const names = sources["broker/src/ledger/jetstream/names.ts"] ?? "";
-    for (const part of ["_calls", "_index", "_blobs"]) expect(names).toContain(`\${prefix}${part}`);
+    for (const part of ["_calls", "_index", "_blobs", "_lanes"]) expect(names).toContain(`\${prefix}${part}`);
     expect(found(/bus\.registry\("(\w+)"\)/g).map(({ groups }) => groups[0])).toEqual(expect.arrayContaining(["brokers", "sessions"]));
   });
 });

@@ -21,6 +21,8 @@ export const REQUIREMENTS: readonly Requirement[] = [
   matrix("X5", "A submission answers the turn with its handle; updates and the final receipt come later, from the runner or by its key."),
   matrix("X6", "Progress reaches the agent in order, with its number."),
   matrix("X7", "A retryable failure of a repeatable tool leads to another attempt; a business failure does not."),
+  matrix("X8", "Limits of concurrency and queue, with a typed refusal; a known key gets its call."),
+  matrix("X10", "Calls with the same ordering key run one at a time, in order."),
   matrix("X11", "A batch is up to 64 calls of their own, answered together and in order."),
   matrix("C1", "Bindings are registered apart from being connected."),
   matrix("C2", "Tool names and their number are bounded."),

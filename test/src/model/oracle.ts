@@ -36,6 +36,9 @@ interface KnownGrant {
 
 interface KnownCall {
   readonly repeatable: boolean;
+  /** A person has to confirm it first. */
+  readonly asks: boolean;
+  confirmed: boolean;
   phase: Phase;
   version: number;
   newest: string | undefined;
@@ -117,6 +120,10 @@ export class Oracle {
     }
     const known: KnownCall = {
       repeatable: SIM_TOOLS.some(({ toolset, tool, idempotent }) => toolset === request.toolset && tool === request.tool && idempotent),
+      asks: SIM_TOOLS.some(
+        ({ toolset, tool, confirmation }) => toolset === request.toolset && tool === request.tool && confirmation === "always",
+      ),
+      confirmed: false,
       phase: (raw.confirmationExpiresAtMs ?? null) !== null ? "awaiting" : "queued",
       version: stored.version,
       newest: undefined,
@@ -138,6 +145,7 @@ export class Oracle {
     switch (raw.kind) {
       case "confirmed":
         expect("awaiting");
+        known.confirmed = true;
         known.phase = "queued";
         break;
       case "granted":
@@ -205,6 +213,7 @@ export class Oracle {
     known.phase = "running";
     known.newest = stored.entryId;
     known.grants.set(stored.entryId, { fence: stored.version, runnerId, over: undefined });
+    if (known.asks && !known.confirmed) this.broken("G7", `${callId} is granted, and nobody confirmed it`);
     if (!known.repeatable && known.starts > known.notApplied)
       this.broken("I3", `${callId} began, and is granted again, and nobody said that it was not applied`);
   }

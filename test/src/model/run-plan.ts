@@ -1,7 +1,7 @@
 /** Runs a plan on a simulated site of real brokers and real runners; then the faults stop, and everything has to come to rest. */
 import { Oracle } from "./oracle.js";
 import type { Operation, Plan } from "./plan.js";
-import { SdkRunner } from "./sdk-runner.js";
+import { declared, SdkRunner } from "./sdk-runner.js";
 import {
   checkAtRest,
   checkHistory,
@@ -45,6 +45,8 @@ export function figuresOf(plan: Pick<Plan, "leaseMs" | "goneAfterMs" | "driverAn
     waitingNoticeMs: 100,
     confirmationMs: 12_000,
     ledgerAnswerMs: 2_000,
+    reconcileMs: 2_000,
+    reconcileTurnMs: 200,
     settledMemoryMs: 3_000,
   };
 }
@@ -83,12 +85,7 @@ class PlanRun {
     const { plan, site } = this;
     const { world } = site;
     for (let index = 0; index < plan.brokers; index += 1) site.startBroker();
-    const tools = (binding: string) =>
-      SIM_TOOLS.filter(({ toolset }) => toolset === binding).map(({ tool, idempotent, reconciles }) => ({
-        tool,
-        idempotent,
-        ...(reconciles === true ? { reconciles } : {}),
-      }));
+    const tools = (binding: string) => SIM_TOOLS.filter(({ toolset }) => toolset === binding).map(declared);
     plan.shops.forEach((slots, index) => {
       site.addRunner({ runnerId: `shop_${index}`, binding: "shop", subject: "", slots, tools: tools("shop") });
     });

@@ -77,8 +77,8 @@ export class SdkJournal {
         noted = [];
         const written = last.then(async () => {
           await process.world.sleep(process.random.between(0.1, 4));
-          if (process.dead && process.random.chance(0.5)) return;
-          keep(batch);
+          if (!process.dead || process.random.chance(0.5)) keep(batch);
+          // A process that is dead learns nothing any more.
           await process.turn(0);
           await picture.append(record);
         });

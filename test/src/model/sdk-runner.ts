@@ -22,7 +22,7 @@ import {
   unknown,
 } from "@toolrunner/runner-sdk";
 import { SdkJournal } from "./sdk-journal.js";
-import { SimProcess, type SimRunnerOptions, type SimSite, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
+import { SimProcess, type SimRunnerOptions, type SimSite, type SimTool, type SiteRunner, SUBMISSION_TOOL } from "./simulation.js";
 
 /** What scripted cases say about a handler; by default it follows from the seed. */
 export interface HandlerScript {
@@ -32,8 +32,15 @@ export interface HandlerScript {
   readonly runMs?: number;
   /** The handler goes on when its signal aborts. */
   readonly deaf?: boolean;
+  /** What the call is for is done when the handler ends; by default when it begins. */
+  readonly late?: boolean;
   /** It fails with a retryable error, that many times in this process. */
   readonly failures?: number;
+}
+
+/** What a runner of the site says of a tool. */
+export function declared({ tool, idempotent, reconciles }: SimTool): SimRunnerOptions["tools"][number] {
+  return { tool, idempotent, ...(reconciles === true ? { reconciles } : {}) };
 }
 
 type Channel = FrameChannel<BrokerFrame, RunnerFrame>;
@@ -43,6 +50,10 @@ export class SdkRunner implements SiteRunner {
   calm = false;
   script: HandlerScript | undefined;
   readonly journal: SdkJournal;
+  /** The script takes its id away from it. */
+  mayEnd = false;
+  /** How it ended for good. */
+  ended: string | undefined;
   /** Frames from brokers that wait: scripted cases hold a socket's buffer up. */
   private held: (() => void)[] | undefined;
   private incarnation = 0;
@@ -55,7 +66,8 @@ export class SdkRunner implements SiteRunner {
     private readonly site: SimSite,
     readonly options: SimRunnerOptions,
   ) {
-    this.journal = new SdkJournal(options.runnerId);
+    // Two processes that go by one id have two journals.
+    this.journal = new SdkJournal(`${options.runnerId}_${site.runners.length}`);
     this.process = this.fresh();
   }
 
@@ -86,6 +98,11 @@ export class SdkRunner implements SiteRunner {
     this.channel = undefined;
   }
 
+  /** It has a session, and knows it. */
+  get ready(): boolean {
+    return this.runner?.state.kind === "ready";
+  }
+
   /** From now on frames from brokers wait, as in the buffer of a socket that nobody reads. */
   hold(): void {
     this.held ??= [];
@@ -111,7 +128,8 @@ export class SdkRunner implements SiteRunner {
       runner.start().catch((error: unknown) => site.failed(`${process.name} did not start: ${String(error)}`));
       runner.closed.then(
         ({ kind }) => {
-          if (!process.dead) site.failed(`${process.name} ended as ${kind}`);
+          this.ended = kind;
+          if (!process.dead && !this.mayEnd) site.failed(`${process.name} ended as ${kind}`);
         },
         (error: unknown) => site.failed(String(error)),
       );
@@ -162,12 +180,13 @@ export class SdkRunner implements SiteRunner {
   /** The reconcile handler: it looks at one moment, and says so at a later one, or never. */
   private async look(process: SimProcess, callId: string): Promise<Reconciliation> {
     const { random } = process;
+    const isSure = this.calm || this.script !== undefined;
     await process.turn(random.between(0.1, 30));
     const isDone = this.site.effects(callId) > 0;
-    if (!this.calm && random.chance(0.1)) return new Promise(() => {});
-    if (!this.calm && random.chance(0.1)) throw new Error("the look failed");
-    await process.turn(this.calm || random.chance(0.7) ? 1 : random.between(1, 5_000));
-    if (!this.calm && random.chance(0.2)) return unknown();
+    if (!isSure && random.chance(0.1)) return new Promise(() => {});
+    if (!isSure && random.chance(0.1)) throw new Error("the look failed");
+    await process.turn(isSure || random.chance(0.7) ? 1 : random.between(1, 5_000));
+    if (!isSure && random.chance(0.2)) return unknown();
     return isDone ? applied(callId) : notApplied();
   }
 
@@ -190,7 +209,7 @@ export class SdkRunner implements SiteRunner {
     this.site.started(this, { callId, grantId, fence });
     this.running.add(grantId);
     // What the call is for is done at the beginning, or at the end of a handler that gets so far.
-    const isEarly = random.chance(0.5);
+    const isEarly = this.script === undefined ? random.chance(0.5) : this.script.late !== true;
     if (isEarly) this.site.effect(callId);
     try {
       const scripted = this.script?.runMs;
@@ -202,7 +221,7 @@ export class SdkRunner implements SiteRunner {
         if (ctx.signal.aborted && this.script?.deaf !== true && (this.script !== undefined || random.chance(0.5))) break;
         if (this.calm) break;
       }
-      ctx.signal.throwIfAborted();
+      if (this.script?.deaf !== true) ctx.signal.throwIfAborted();
       const fails = this.script === undefined ? !this.calm && random.chance(0.1) : this.failed < (this.script.failures ?? 0);
       if (fails) {
         this.failed += 1;

@@ -1,7 +1,7 @@
 /** Submissions across the death of runners and brokers (X5). */
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -59,7 +59,9 @@ describe("a submitted call (X5)", () => {
     expect(call).toMatchObject({ state: "submitted" });
     proxy.hold(true);
     proxy.cut();
-    await writeFile(join(folder, "settle.json"), JSON.stringify({ callId: call.id, result: { shipped: 1 } }));
+    // In one step: the runner looks for the file, and must not find half of it.
+    await writeFile(join(folder, "settle.part"), JSON.stringify({ callId: call.id, result: { shipped: 1 } }));
+    await rename(join(folder, "settle.part"), join(folder, "settle.json"));
     await eventually("the durable receipt", async () => (existsSync(join(folder, "settled")) ? true : undefined));
     await first.kill9();
     expect(readFileSync(join(folder, "journal"), "utf8")).toContain("shipped");

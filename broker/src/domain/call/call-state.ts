@@ -4,7 +4,7 @@
  */
 import type { SettledStateName, WaitingFor } from "../call-view.js";
 import type { FaultDetail } from "../fault.js";
-import type { BindingKind } from "../ports/catalog.js";
+import type { BindingKind, CallLimits } from "../ports/catalog.js";
 import type { Version } from "../ports/ledger.js";
 
 /** What acceptance fixed for ever. Times are Unix milliseconds. */
@@ -35,6 +35,10 @@ export interface CallRequest {
   readonly timeoutMs: number;
   readonly maxAttempts: number;
   readonly priority: "interactive" | "background";
+  /** Calls of the application with the same key run one at a time, in the order in which they were acknowledged. Absent: none. */
+  readonly orderingKey?: string;
+  /** The limits that held when it was accepted. Absent: none. */
+  readonly limits?: CallLimits;
   readonly traceparent: string | null;
   readonly createdAtMs: number;
 }

@@ -79,7 +79,7 @@ describe("the entry codec", () => {
   });
 
   it.each([
-    ["a later format", '{"f":2,"kind":"accepted"}', /format 2.*Update the broker/],
+    ["a later format", '{"f":3,"kind":"accepted"}', /format 3.*Update the broker/],
     ["no format", '{"kind":"accepted"}', /format undefined/],
     ["a format that is a string", '{"f":"1"}', /format 1;/],
     ["null", "null", /format undefined/],

@@ -9,6 +9,8 @@ import type { StoredText } from "./call-state.js";
 import type { CallEntry, PlacedEntry } from "./entries.js";
 
 const FORMAT = 1;
+/** Of calls that stand in a lane: a broker that knows of none would grant them out of order, and so must not read them. */
+const FORMAT_IN_LANE = 2;
 
 /** The entry cannot be read: it is damaged, or of a newer broker. The message says which entry and what to do. */
 export class EntryFormatError extends Error {
@@ -20,7 +22,10 @@ export function encodeEntry(entry: CallEntry): string {
   switch (entry.kind) {
     // A member that is undefined is not written; taking it out of the object would cost more than the writing.
     case "accepted":
-      return withText({ f: FORMAT, ...entry, argumentsJson: undefined }, entry.argumentsJson);
+      return withText(
+        { f: entry.request.orderingKey === undefined ? FORMAT : FORMAT_IN_LANE, ...entry, argumentsJson: undefined },
+        entry.argumentsJson,
+      );
     case "receipt":
     case "evidence":
       return withValue({ f: FORMAT, ...entry, receipt: { ...entry.receipt, value: undefined } }, entry.receipt.value);
@@ -45,7 +50,7 @@ function withText(head: object, json: string): string {
 /** Reads a stored entry. Throws {@link EntryFormatError}. */
 export function decodeEntry(stored: StoredEntry): PlacedEntry {
   const { f: format, text: _text, units, blob, ...raw } = parse(stored);
-  if (format !== FORMAT) {
+  if (!isKnown(format)) {
     throw unknownFormat(stored, format);
   }
   // The text's own letters; its parsed form only proved that it is JSON.
@@ -68,15 +73,19 @@ export function decodeEntry(stored: StoredEntry): PlacedEntry {
 /** The value beside the ledger that the entry names, whatever its kind. Throws {@link EntryFormatError}. */
 export function blobNameIn(stored: StoredEntry): string | undefined {
   const { f: format, blob } = parse(stored);
-  if (format !== FORMAT) {
+  if (!isKnown(format)) {
     throw unknownFormat(stored, format);
   }
   return blob?.name;
 }
 
+function isKnown(format: unknown): boolean {
+  return format === FORMAT || format === FORMAT_IN_LANE;
+}
+
 function unknownFormat(stored: StoredEntry, format: unknown): EntryFormatError {
   return new EntryFormatError(
-    `entry ${stored.entryId} of call ${stored.callId} has format ${String(format)}; this broker reads format ${FORMAT}. Update the broker.`,
+    `entry ${stored.entryId} of call ${stored.callId} has format ${String(format)}; this broker reads formats ${FORMAT} and ${FORMAT_IN_LANE}. Update the broker.`,
   );
 }
 

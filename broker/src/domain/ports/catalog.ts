@@ -6,10 +6,26 @@ export type BindingKind = (typeof BINDING_KINDS)[number];
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
 
+/** How many calls of a binding, or of a tool on it, run at once, and how many wait before more are refused. Absent: no limit. */
+export interface Limits {
+  /** 1 to `LIMIT_MAX`. */
+  readonly concurrency?: number | undefined;
+  /** 0 to `LIMIT_MAX`; 0: what cannot run at once is refused. */
+  readonly queue?: number | undefined;
+}
+
+/** The limits that hold for one tool of one binding. */
+export interface CallLimits {
+  readonly binding: Limits | null;
+  readonly tool: Limits | null;
+}
+
 export interface BindingView {
   readonly id: string;
   readonly name: string;
   readonly kind: BindingKind;
+  /** Absent: none. */
+  readonly limits?: Limits;
   readonly created_at: string;
 }
 
@@ -31,6 +47,10 @@ export interface ToolView {
   readonly idempotent: boolean;
   readonly cancellable: boolean;
   readonly scopes: readonly string[];
+  /** Calls that run at once on the tool's binding. Absent: no limit of its own. */
+  readonly max_concurrency?: number;
+  /** Calls that wait before more are refused. Absent: no limit of its own. */
+  readonly max_queue?: number;
 }
 
 export interface ToolsetView {
@@ -46,6 +66,8 @@ export interface ResolvedTool {
   readonly toolsetVersion: number;
   readonly tool: ToolView;
   readonly bindingKind: BindingKind;
+  /** What holds now. Absent: neither binding nor tool has any. */
+  readonly limits?: CallLimits | undefined;
   /** All faults of `value` against the schema, as JSON Pointers; empty when it is valid. Compiled once for each tool content. */
   checkArguments(value: unknown): readonly FaultDetail[];
   /** Empty also when the tool has no output schema. */
@@ -68,7 +90,7 @@ export interface CatalogOperations {
   putBinding(
     application: string,
     id: string,
-    body: { readonly name: string; readonly kind: BindingKind },
+    body: { readonly name: string; readonly kind: BindingKind; readonly limits?: Limits | undefined },
   ): Promise<{ readonly created: boolean; readonly binding: BindingView }>;
   getBinding(application: string, id: string): Promise<BindingView>;
   listBindings(application: string, page: PageRequest): Page<BindingView>;

@@ -4,6 +4,7 @@
  * It is the truth about calls. Rules L1 to L8 of `docs/correctness.md` bind every implementation;
  * `describeLedger` in `ledger/testing` is the suite that each one passes unchanged.
  */
+import type { LaneStore } from "./lanes.js";
 
 /** Ledger-wide, strictly rising, never reused. 0 stands for "no entry yet". */
 export type Version = number;
@@ -114,6 +115,7 @@ export interface Ledger {
    */
   remove(callId: string, versions: readonly Version[]): Promise<void>;
   readonly blobs: BlobStore;
+  readonly lanes: LaneStore;
   close(): Promise<void>;
 }
 

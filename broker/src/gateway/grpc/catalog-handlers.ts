@@ -8,8 +8,8 @@ import { bindingMessage, needed, putToolsetBody, runnerMessage, toolsetMessage }
 export function catalogHandlers(parts: RpcParts): CatalogHandlers {
   const { api } = parts;
   return {
-    putBinding: unary(parts, "PutBinding", async (principal, { id, name, kind }) => {
-      const body = { name: needed(name), kind: needed(kind) };
+    putBinding: unary(parts, "PutBinding", async (principal, { id, name, kind, limits }) => {
+      const body = { name: needed(name), kind: needed(kind), limits };
       return bindingMessage((await api.putBinding(principal, id, body)).binding);
     }),
     getBinding: unary(parts, "GetBinding", async (principal, { id }) => bindingMessage(await api.getBinding(principal, id))),

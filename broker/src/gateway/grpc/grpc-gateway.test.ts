@@ -140,7 +140,10 @@ describe("the catalog and diagnostics over gRPC", () => {
 
   it("registers bindings and lists runners", async () => {
     const grpc = await startTestGrpc();
-    const binding = await answered((done) => grpc.catalog.putBinding({ id: "desk", name: "Desk", kind: "desktop" }, withKey(), done));
+    const limits = { concurrency: 2, queue: 0 };
+    const body = { id: "desk", name: "Desk", kind: "desktop", limits };
+    const binding = await answered((done) => grpc.catalog.putBinding(body, withKey(), done));
+    expect(binding).toMatchObject({ limits });
     expect(await answered((done) => grpc.catalog.getBinding({ id: "desk" }, withKey(), done))).toEqual(binding);
     expect(await answered((done) => grpc.catalog.listBindings({}, withKey(), done))).toMatchObject({ data: [{ id: "shop" }, binding] });
     expect(await answered((done) => grpc.diagnostics.listRunners({}, withKey(), done))).toMatchObject({

@@ -138,7 +138,7 @@ export function eventMessage(view: CallEventView): CallEvent {
 
 /** A binding as a message. */
 export function bindingMessage(view: BindingView): Binding {
-  return { id: view.id, name: view.name, kind: view.kind, createdAt: view.created_at };
+  return { id: view.id, name: view.name, kind: view.kind, createdAt: view.created_at, limits: view.limits };
 }
 
 /** A toolset's version as a message; tools stay JSON, so that schemas keep their order and unknown keywords. */

@@ -107,12 +107,16 @@ export const EVENTS = pageOf(EVENT);
 export const RESULT_PAGE = object("A page of the compact JSON of the result.", { text, next_offset: count, eof: flag });
 
 /** A binding. */
-export const BINDING = object("The binding.", {
-  id: text,
-  name: text,
-  kind: { type: "string", enum: [...BINDING_KINDS] },
-  created_at: time,
-});
+export const BINDING = object(
+  "The binding.",
+  {
+    id: text,
+    name: text,
+    kind: { type: "string", enum: [...BINDING_KINDS] },
+    created_at: time,
+  },
+  { limits: object("How many calls run at once, and how many wait.", {}, { concurrency: count, queue: count }) },
+);
 
 const TOOL = object(
   "A tool.",
@@ -132,7 +136,7 @@ const TOOL = object(
     cancellable: flag,
     scopes: { type: "array", items: text },
   },
-  { submission_timeout_seconds: count },
+  { submission_timeout_seconds: count, max_concurrency: count, max_queue: count },
 );
 
 /** A version of a toolset. */

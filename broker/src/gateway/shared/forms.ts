@@ -5,6 +5,7 @@ import {
   ATTEMPTS_MAX,
   BATCH_CALLS_MAX,
   IDEMPOTENCY_KEY_CHARACTERS_MAX,
+  LIMIT_MAX,
   RESULT_PAGE_BYTES_DEFAULT,
   RESULT_PAGE_BYTES_MAX,
   TIMEOUT_SECONDS_MAX,
@@ -12,7 +13,7 @@ import {
   WAIT_SECONDS_MAX,
 } from "../../domain/limits.js";
 import { SCOPES, type Scope } from "../../domain/ports/access.js";
-import { BINDING_KINDS, type BindingKind, type Json, type PageRequest } from "../../domain/ports/catalog.js";
+import { BINDING_KINDS, type BindingKind, type Json, type Limits, type PageRequest } from "../../domain/ports/catalog.js";
 import type { CancelMode, CreateCallBody, ReconcileOutcome, WaitGoal } from "../../wire/operations.js";
 import { defineForm, type Form, type Schema } from "./form.js";
 
@@ -178,11 +179,25 @@ export const RECONCILE_CALL = defineForm<{
 export const PAGE = defineForm<PageRequest>("query", page);
 
 /** `PUT /v1/bindings/{id}`. */
-export const PUT_BINDING = defineForm<{ readonly name: string; readonly kind: BindingKind; readonly idempotency_key?: string | undefined }>(
+export const PUT_BINDING = defineForm<{
+  readonly name: string;
+  readonly kind: BindingKind;
+  readonly limits?: Limits | undefined;
+  readonly idempotency_key?: string | undefined;
+}>(
   "body",
   {
     name: name("For people."),
     kind: { type: "string", enum: [...BINDING_KINDS] },
+    limits: {
+      type: "object",
+      additionalProperties: false,
+      description: "Default: none. Counts from the next call on.",
+      properties: {
+        concurrency: integer(1, LIMIT_MAX, "Calls that run at once."),
+        queue: integer(0, LIMIT_MAX, "Calls that wait before more are refused with 429."),
+      },
+    },
     idempotency_key: idempotencyKey,
   },
   ["name", "kind"],

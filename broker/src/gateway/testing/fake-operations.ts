@@ -278,7 +278,8 @@ export function createFakeOperations(): FakeOperations {
       async putBinding(application, id, body) {
         record("putBinding", application, id, body);
         const created = !bindings.has(id);
-        const binding: BindingView = { id, name: body.name, kind: body.kind, created_at: AT };
+        const { limits, ...named } = body;
+        const binding: BindingView = { id, ...named, ...(limits === undefined ? {} : { limits }), created_at: AT };
         bindings.set(id, binding);
         return { created, binding };
       },

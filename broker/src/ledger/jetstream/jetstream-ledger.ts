@@ -12,6 +12,7 @@
  */
 import type { NatsConnection } from "@nats-io/nats-core";
 import type { Clock } from "../../domain/ports/clock.js";
+import type { LaneStore } from "../../domain/ports/lanes.js";
 import {
   type AppendOutcome,
   type BlobStore,
@@ -43,6 +44,7 @@ import {
 import { entryHeaders, parseEntryHeader } from "./entry-header.js";
 import { createIndexStore } from "./index-store.js";
 import { createJetStreamBlobs } from "./jetstream-blobs.js";
+import { createJetStreamLanes } from "./jetstream-lanes.js";
 import { checkIncarnation, type Names, namesOf } from "./names.js";
 import { OpenCallIndex } from "./open-call-index.js";
 import { type ReaderContext, readToEnd } from "./ordered-reader.js";
@@ -129,6 +131,7 @@ export async function openJetStreamLedger(options: JetStreamLedgerOptions): Prom
 class JetStreamLedger implements Ledger {
   readonly description: LedgerDescription;
   readonly blobs: BlobStore;
+  readonly lanes: LaneStore;
   readonly #context: ReaderContext;
   readonly #requests: Requests;
   readonly #watch: ConnectionWatch;
@@ -169,6 +172,12 @@ class JetStreamLedger implements Ledger {
       places: (from, signal) => this.#yieldWhileOpen("blobs.places", blobs.places(from, signal)),
       placeOf: (name) => this.#whileOpen("blobs.placeOf", () => blobs.placeOf(name)),
       remove: (blob) => this.#whileOpen("blobs.remove", () => blobs.remove(blob)),
+    };
+    const lanes = createJetStreamLanes(context, names.lanes);
+    this.lanes = {
+      join: (lane, callId) => this.#whileOpen("lanes.join", () => lanes.join(lane, callId)),
+      first: (lane) => this.#whileOpen("lanes.first", () => lanes.first(lane)),
+      leave: (lane, member) => this.#whileOpen("lanes.leave", () => lanes.leave(lane, member)),
     };
     this.description = {
       kind: "jetstream",

@@ -4,6 +4,7 @@ export interface Names {
   readonly calls: StreamNames;
   readonly index: StreamNames;
   readonly blobs: StreamNames;
+  readonly lanes: StreamNames;
 }
 
 export interface StreamNames {
@@ -23,6 +24,7 @@ export function namesOf(prefix: string): Names {
     calls: { stream: `${prefix}_calls`, subjectPrefix: `${prefix}.call.`, subjects: `${prefix}.call.*` },
     index: { stream: `${prefix}_index`, subjectPrefix: `${prefix}.index.`, subjects: `${prefix}.index.>` },
     blobs: { stream: `${prefix}_blobs`, subjectPrefix: `${prefix}.blob.`, subjects: `${prefix}.blob.*.*.*` },
+    lanes: { stream: `${prefix}_lanes`, subjectPrefix: `${prefix}.lane.`, subjects: `${prefix}.lane.*.*` },
   };
 }
 

@@ -71,6 +71,7 @@ export async function prepareStreams(
     configOf(names.calls.stream, names.calls.subjects, replicas, false),
     configOf(names.index.stream, names.index.subjects, replicas, true),
     configOf(names.blobs.stream, names.blobs.subjects, replicas, true),
+    configOf(names.lanes.stream, names.lanes.subjects, replicas, true),
   ];
   const end = clock.monotonic() + timeoutMs;
   for (const config of wanted) await prepareStream(requests, config, clock, end);
@@ -132,7 +133,7 @@ function checkConfig(wanted: StreamConfig, { config }: ApiAnswer): void {
   for (const field of ["retention", "storage", "discard", "num_replicas"] as const) {
     if (found[field] !== wanted[field]) faults.push(`${field} is ${String(found[field])}, must be ${wanted[field]}`);
   }
-  for (const field of ["allow_direct", "deny_delete", "sealed"] as const)
+  for (const field of ["allow_direct", "deny_delete", "deny_purge", "sealed"] as const)
     if (found[field] === true) faults.push(`${field} is on, must be off`);
   if (JSON.stringify(found.subjects) !== JSON.stringify(wanted.subjects)) {
     faults.push(`subjects are ${JSON.stringify(found.subjects)}, must be ${JSON.stringify(wanted.subjects)}`);

@@ -7,6 +7,7 @@
  *   like two brokers on one ledger, and a new ledger on an old store like a restart.
  */
 import { createHash } from "node:crypto";
+import type { LaneStore } from "../../domain/ports/lanes.js";
 import {
   type AppendOutcome,
   type BlobPlace,
@@ -22,6 +23,7 @@ import {
 } from "../../domain/ports/ledger.js";
 import { checkAppend, checkBlobName, closedError, isCallId } from "../append-rules.js";
 import { Arrivals } from "../arrivals.js";
+import { createMemoryLanes, type MemoryLanes, memoryLaneStore } from "./memory-lanes.js";
 
 interface StoredBlob {
   text: string;
@@ -37,6 +39,7 @@ export interface MemoryLedgerStore {
   readonly openCalls: Set<string>;
   /** In the order in which they were put. */
   readonly blobs: Map<string, StoredBlob>;
+  readonly lanes: MemoryLanes;
   /** Of the newest put. */
   blobPlace: number;
   /** Woken on each append, through whichever ledger it came. */
@@ -52,7 +55,15 @@ export interface MemoryLedgerOptions {
 
 /** An empty store for {@link createMemoryLedger}. */
 export function createMemoryLedgerStore(): MemoryLedgerStore {
-  return { entries: [], entriesOfCall: new Map(), openCalls: new Set(), blobs: new Map(), blobPlace: 0, listeners: new Set() };
+  return {
+    entries: [],
+    entriesOfCall: new Map(),
+    openCalls: new Set(),
+    blobs: new Map(),
+    blobPlace: 0,
+    lanes: createMemoryLanes(),
+    listeners: new Set(),
+  };
 }
 
 /** A {@link Ledger} that lives in memory. */
@@ -71,6 +82,7 @@ function digestOf(text: string): string {
 class MemoryLedger implements Ledger {
   readonly description = { kind: "memory", durability: "entries live in this process only and end with it" } as const;
   readonly blobs: BlobStore;
+  readonly lanes: LaneStore;
   readonly #store: MemoryLedgerStore;
   readonly #turn: () => Promise<void>;
   readonly #arrivals: Arrivals;
@@ -90,6 +102,10 @@ class MemoryLedger implements Ledger {
       placeOf: (name) => this.#placeOfBlob(name),
       remove: (blob) => this.#removeBlob(blob),
     };
+    this.lanes = memoryLaneStore(store.lanes, (what) => {
+      this.#assertOpen(what);
+      return this.#turn();
+    });
   }
 
   async append(callId: string, expected: Version, entry: NewEntry): Promise<AppendOutcome> {

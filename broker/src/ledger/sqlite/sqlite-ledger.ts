@@ -10,6 +10,7 @@
  *   and the process is expected to end. What is true is found at the next start.
  */
 import { Worker } from "node:worker_threads";
+import type { LaneMember, LanePlace, LaneStore } from "../../domain/ports/lanes.js";
 import {
   type AppendOutcome,
   type BlobPlace,
@@ -26,6 +27,7 @@ import {
 import type { Log } from "../../domain/ports/log.js";
 import { checkAppend, checkBlobName, closedError, isBlobName, isCallId } from "../append-rules.js";
 import { Arrivals, scheduleUnref } from "../arrivals.js";
+import { checkLaneNames } from "../lane-rules.js";
 import { OwnEntries } from "../own-entries.js";
 import {
   type Answer,
@@ -95,6 +97,7 @@ class SqliteLedger implements Ledger {
     durability: "an acknowledged entry is synced to disk: it survives a crash of the process and a power cut",
   } as const;
   readonly blobs: BlobStore;
+  readonly lanes: LaneStore;
   readonly #worker: Worker;
   readonly #arrivals: Arrivals;
   readonly #own = new OwnEntries();
@@ -124,6 +127,11 @@ class SqliteLedger implements Ledger {
       places: (from, signal) => this.#blobPlaces(from, signal),
       placeOf: (name) => this.#placeOfBlob(name),
       remove: (blob) => this.#removeBlob(blob),
+    };
+    this.lanes = {
+      join: (lane, callId) => this.#joinLane(lane, callId),
+      first: (lane) => this.#firstInLane(lane),
+      leave: (lane, member) => this.#leaveLane(lane, member),
     };
     worker.on("message", (message: WorkerMessage) => {
       if (message.kind === "answers") this.#settle(message);
@@ -263,6 +271,25 @@ class SqliteLedger implements Ledger {
     const answer = await this.#ask({ op: "get_blob", name });
     if (answer.kind !== "text") throw unexpected(answer);
     return answer.text;
+  }
+
+  async #joinLane(lane: string, callId: string): Promise<LanePlace> {
+    checkLaneNames(lane, callId);
+    const answer = await this.#ask({ op: "join_lane", lane, callId });
+    if (answer.kind !== "lane" || answer.member === undefined) throw unexpected(answer);
+    return answer.member.place;
+  }
+
+  async #firstInLane(lane: string): Promise<LaneMember | undefined> {
+    checkLaneNames(lane);
+    const answer = await this.#ask({ op: "first_in_lane", lane });
+    if (answer.kind !== "lane") throw unexpected(answer);
+    return answer.member;
+  }
+
+  async #leaveLane(lane: string, { callId, place }: LaneMember): Promise<void> {
+    checkLaneNames(lane, callId);
+    await this.#ask({ op: "leave_lane", lane, callId, place });
   }
 
   async *#blobPlaces(from: number, signal: AbortSignal): AsyncIterable<BlobPlace> {

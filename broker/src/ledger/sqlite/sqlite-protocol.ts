@@ -4,6 +4,7 @@
  * Appends travel as one flat array for each batch and are answered in the order in which they were sent, so that they need
  * neither an id nor an object of their own: cloning objects between threads costs more than the insert.
  */
+import type { LaneMember, LanePlace } from "../../domain/ports/lanes.js";
 import type { BlobPlace, EntryPlace, IndexMark, LedgerErrorCode, StoredEntry, TailedEntry, Version } from "../../domain/ports/ledger.js";
 
 /** Handed to the worker when it starts. */
@@ -28,6 +29,9 @@ export type Request = { readonly id: number } & (
   | { readonly op: "open_calls"; readonly after: string }
   | { readonly op: "put_blob"; readonly name: string; readonly text: string }
   | { readonly op: "get_blob"; readonly name: string }
+  | { readonly op: "join_lane"; readonly lane: string; readonly callId: string }
+  | { readonly op: "first_in_lane"; readonly lane: string }
+  | { readonly op: "leave_lane"; readonly lane: string; readonly callId: string; readonly place: LanePlace }
   | { readonly op: "places"; readonly from: Version }
   | { readonly op: "remove"; readonly callId: string; readonly versions: readonly Version[] }
   | { readonly op: "blob_places"; readonly from: number }
@@ -47,6 +51,7 @@ export type Answer =
   | { readonly id: number; readonly kind: "tailed"; readonly entries: readonly TailedEntry[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "call_ids"; readonly callIds: readonly string[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "text"; readonly text: string }
+  | { readonly id: number; readonly kind: "lane"; readonly member: LaneMember | undefined }
   | { readonly id: number; readonly kind: "places"; readonly places: readonly EntryPlace[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "blob_places"; readonly places: readonly BlobPlace[]; readonly more: boolean }
   | { readonly id: number; readonly kind: "place"; readonly place: number | undefined }

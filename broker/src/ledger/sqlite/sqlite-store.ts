@@ -20,6 +20,7 @@ import {
 } from "../../domain/ports/ledger.js";
 import { openSqlite } from "../../sqlite/open-sqlite.js";
 import { CallHeads, HEADS_SCHEMA, NONE, OPENS, SETTLES } from "./call-heads.js";
+import { openSqliteLanes, type SqliteLanes } from "./sqlite-lanes.js";
 import { APPEND_STRIDE, MARKS, OUTCOMES } from "./sqlite-protocol.js";
 
 const SCHEMA_VERSION = 2;
@@ -101,6 +102,7 @@ export interface SqliteStore {
   removeBlob(name: string, place: number): boolean;
   openCallsAfter(callId: string): { readonly callIds: readonly string[]; readonly more: boolean };
   latest(): Version;
+  readonly lanes: SqliteLanes;
   close(): void;
 }
 
@@ -271,6 +273,7 @@ function statements(database: Database.Database): SqliteStore {
     },
     openCallsAfter: (callId) => heads.openAfter(callId),
     latest: () => latest.get() ?? 0,
+    lanes: openSqliteLanes(database),
     close: () => void database.close(),
   };
 }

@@ -22,11 +22,13 @@ function refusal(id: number, error: unknown): Answer {
 }
 
 /** Requests that are done inside a group's transaction. */
-type WritingOp = "put_blob" | "remove" | "remove_blob";
+type WritingOp = "put_blob" | "remove" | "remove_blob" | "join_lane" | "leave_lane";
 type Writing = Extract<Request, { op: WritingOp }>;
 
+const WRITING: ReadonlySet<Request["op"]> = new Set<WritingOp>(["put_blob", "remove", "remove_blob", "join_lane", "leave_lane"]);
+
 function isWriting(request: Request): request is Writing {
-  return request.op === "put_blob" || request.op === "remove" || request.op === "remove_blob";
+  return WRITING.has(request.op);
 }
 
 function written(store: SqliteStore, request: Writing): Answer {
@@ -43,12 +45,19 @@ function written(store: SqliteStore, request: Writing): Answer {
       return { id, kind: "done" };
     case "remove_blob":
       return { id, kind: "removed", removed: store.removeBlob(request.name, request.place) };
+    case "join_lane":
+      return { id, kind: "lane", member: store.lanes.join(request.lane, request.callId) };
+    case "leave_lane":
+      store.lanes.leave(request.lane, request);
+      return { id, kind: "done" };
   }
 }
 
 function answerTo(store: SqliteStore, request: Exclude<Request, { op: WritingOp | "close" }>): Answer {
   const { id } = request;
   switch (request.op) {
+    case "first_in_lane":
+      return { id, kind: "lane", member: store.lanes.first(request.lane) };
     case "read":
       return { id, kind: "entries", ...store.read(request.callId, request.from) };
     case "page":

@@ -6,6 +6,7 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from "vitest";
 import { ENTRY_BYTES_MAX, type Ledger, type NewEntry, type Version } from "../../domain/ports/ledger.js";
 import { describeBlobs } from "./describe-blobs.js";
+import { describeLanes } from "./describe-lanes.js";
 import { describeLife } from "./describe-life.js";
 import { describeNotes } from "./describe-notes.js";
 import { describeRaces } from "./describe-races.js";
@@ -54,6 +55,7 @@ export function describeLedger(name: string, factory: LedgerFactory, options: De
     describeIndex(store, opened);
     describeRaces(store, opened, options);
     describeBlobs(store, opened);
+    describeLanes(store, opened);
     describeRemoval(store, opened);
     describeLife(store, opened);
   });

@@ -5,6 +5,7 @@ import { decodeEntry } from "../../domain/call/entry-codec.js";
 import { replay } from "../../domain/call/replay.js";
 import { answersTurn, type CallEventView } from "../../domain/call-view.js";
 import type { RunnerView } from "../operations.js";
+import { checkLanes } from "./check-lanes.test.kit.js";
 import { ShownProgress, type SimAgents, type SimCall } from "./sim-agents.test.kit.js";
 import { SIM_AGENT, SIM_TOOLS, type SimSite } from "./sim-site.test.kit.js";
 
@@ -53,6 +54,7 @@ export async function checkHistory(site: SimSite, agents: SimAgents): Promise<vo
       site.failed(`I4: a receipt of grant ${grantId} of ${callId} was acknowledged with ${disposition}, and ${stored.length} are stored`);
     }
   }
+  checkLanes(site, agents);
   await checkEvents(site, agents);
   await checkSessions(site);
 }

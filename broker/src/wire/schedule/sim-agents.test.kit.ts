@@ -56,6 +56,10 @@ export class SimAgents {
   readonly calls: SimCall[] = [];
   /** Watches that have not ended: the call of each and the last number that it was told. */
   readonly watches = new Map<object, string>();
+  /** Of calls with an ordering key: when they were first sent, and when they were first acknowledged. */
+  readonly orders = new Map<string, { readonly sentAt: number; readonly acknowledgedAt: number }>();
+  /** By idempotency key: when it was first sent. */
+  private readonly sentAt = new Map<string, number>();
   private keys = 0;
   private busy = 0;
 
@@ -82,6 +86,7 @@ export class SimAgents {
       idempotency_key: key,
       timeout_seconds: random.integer(5, 12),
       ...(tool.toolset === "tab" ? { subject } : {}),
+      ...(random.chance(0.3) ? { ordering_key: random.pick(["order_1", "order_2"]) } : {}),
     };
     const waitSeconds = random.chance(0.5) ? 0 : random.between(0, 2);
     this.work(this.create(tool, body, waitSeconds, random));
@@ -92,6 +97,9 @@ export class SimAgents {
   }
 
   private async create(tool: SimTool, body: CreateCallBody, waitSeconds: number, random: Random): Promise<void> {
+    const key = body.idempotency_key ?? "";
+    const sentAt = this.sentAt.get(key) ?? this.site.world.now;
+    this.sentAt.set(key, sentAt);
     const view = await this.insist((broker) => broker.wire.calls.create(SIM_AGENT, { ...body, wait_seconds: waitSeconds }, {}));
     if (view === undefined) {
       return;
@@ -103,6 +111,9 @@ export class SimAgents {
     if (call === undefined) {
       call = { id: view.id, tool, told: new Map(), settled: undefined };
       this.calls.push(call);
+      if (body.ordering_key !== undefined) {
+        this.orders.set(view.id, { sentAt, acknowledgedAt: this.site.world.now });
+      }
       this.work(this.follow(call, random));
     }
     this.saw(call, view);

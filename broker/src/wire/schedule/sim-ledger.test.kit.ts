@@ -129,6 +129,29 @@ export function createSimLedger(process: SimProcess, store: MemoryLedgerStore, f
         return text;
       },
     },
+    lanes: {
+      async join(lane, callId) {
+        await there(faults.slow);
+        let place = await inner.lanes.join(lane, callId);
+        if (random.chance(faults.lostAcks)) {
+          await world.sleep(random.between(1, faults.slowMs));
+          place = await inner.lanes.join(lane, callId);
+        }
+        await back(faults.slow);
+        return place;
+      },
+      async first(lane) {
+        await there();
+        const head = await inner.lanes.first(lane);
+        await back();
+        return head;
+      },
+      async leave(lane, member) {
+        await there(faults.slow);
+        await inner.lanes.leave(lane, member);
+        await back(faults.slow);
+      },
+    },
     close: () => inner.close(),
   };
 }

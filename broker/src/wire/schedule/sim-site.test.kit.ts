@@ -1,6 +1,7 @@
 /** A site in virtual time: brokers on one ledger and one bus, runners, and the history of what happened to them. */
 import type { Grant } from "@toolrunner/proto";
 import { createLocalBusHub } from "../../bus/local/local-bus.js";
+import { BrokerError } from "../../domain/broker-error.js";
 import type { AgentPrincipal } from "../../domain/ports/access.js";
 import { SCOPES } from "../../domain/ports/access.js";
 import type { CatalogOperations, ToolView } from "../../domain/ports/catalog.js";
@@ -132,6 +133,8 @@ export class SimSite {
   readonly busFaults: BusFaults = { lost: 0, twice: 0, late: 0, lateMs: 0 };
   readonly ledgerFaults: LedgerFaults = { slow: 0, slowMs: 0, lostAcks: 0 };
   readonly figures: Figures;
+  /** Tools that were taken out of the catalog. */
+  readonly withdrawn = new Set<string>();
   private readonly hub;
   private readonly channels = new Map<SimBroker, Set<SimChannel>>();
   private brokerCount = 0;
@@ -160,7 +163,15 @@ export class SimSite {
       ids,
       log: this.logOf(process.name),
       figures: this.figures,
-      catalog: simCatalog,
+      catalog: {
+        ...simCatalog,
+        resolveTool: async (application, toolset, name) => {
+          if (this.withdrawn.has(name)) {
+            throw new BrokerError("tool_unknown", `toolset ${toolset} has no tool ${name}`);
+          }
+          return simCatalog.resolveTool(application, toolset, name);
+        },
+      },
       authenticator: {
         agent: async () => SIM_AGENT,
         runner: async () => ({ kind: "runner", keyId: "key_runner", application: "default", binding: "*", mayNameSubject: true }),
@@ -303,6 +314,8 @@ const simCatalog: CatalogOperations = {
         result_semantics: submission === true ? "submission" : "completion",
       },
       bindingKind: toolset === "tab" ? "browser" : "backend",
+      // Of each binding one tool has limits, and one has none.
+      limits: idempotent || submission === true ? { binding: null, tool: { concurrency: 2 } } : undefined,
       checkArguments: () => [],
       checkResult: () => [],
     };

@@ -11,17 +11,25 @@ export const protobufPackage = "toolrunner.v1";
 
 export const protobufFileName = "toolrunner/v1/catalog.proto";
 
+/** How many calls run at once, and how many wait before more are refused. Absent: no limit. */
+export interface Limits {
+  concurrency?: number | undefined;
+  queue?: number | undefined;
+}
+
 export interface Binding {
   id: string;
   name: string;
   kind: string;
   createdAt: string;
+  limits: Limits | undefined;
 }
 
 export interface PutBindingRequest {
   id: string;
   name: string;
   kind: string;
+  limits: Limits | undefined;
 }
 
 export interface GetBindingRequest {
@@ -116,8 +124,75 @@ export interface RunnerHandler {
   cancellable: boolean;
 }
 
+function createBaseLimits(): Limits {
+  return { concurrency: undefined, queue: undefined };
+}
+
+export const Limits: MessageFns<Limits> = {
+  encode(message: Limits, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.concurrency !== undefined) {
+      writer.uint32(8).uint32(message.concurrency);
+    }
+    if (message.queue !== undefined) {
+      writer.uint32(16).uint32(message.queue);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Limits {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLimits();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.concurrency = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.queue = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<Limits>, I>>(base?: I): Limits {
+    return Limits.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<Limits>, I>>(object: I): Limits {
+    const message = createBaseLimits();
+    message.concurrency = object.concurrency ?? undefined;
+    message.queue = object.queue ?? undefined;
+    return message;
+  },
+};
+
 function createBaseBinding(): Binding {
-  return { id: "", name: "", kind: "", createdAt: "" };
+  return { id: "", name: "", kind: "", createdAt: "", limits: undefined };
 }
 
 export const Binding: MessageFns<Binding> = {
@@ -133,6 +208,9 @@ export const Binding: MessageFns<Binding> = {
     }
     if (message.createdAt !== "") {
       writer.uint32(34).string(message.createdAt);
+    }
+    if (message.limits !== undefined) {
+      Limits.encode(message.limits, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -182,6 +260,14 @@ export const Binding: MessageFns<Binding> = {
             message.createdAt = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.limits = Limits.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -203,12 +289,15 @@ export const Binding: MessageFns<Binding> = {
     message.name = object.name ?? "";
     message.kind = object.kind ?? "";
     message.createdAt = object.createdAt ?? "";
+    message.limits = (object.limits !== undefined && object.limits !== null)
+      ? Limits.fromPartial(object.limits)
+      : undefined;
     return message;
   },
 };
 
 function createBasePutBindingRequest(): PutBindingRequest {
-  return { id: "", name: "", kind: "" };
+  return { id: "", name: "", kind: "", limits: undefined };
 }
 
 export const PutBindingRequest: MessageFns<PutBindingRequest> = {
@@ -221,6 +310,9 @@ export const PutBindingRequest: MessageFns<PutBindingRequest> = {
     }
     if (message.kind !== "") {
       writer.uint32(26).string(message.kind);
+    }
+    if (message.limits !== undefined) {
+      Limits.encode(message.limits, writer.uint32(34).fork()).join();
     }
     return writer;
   },
@@ -262,6 +354,14 @@ export const PutBindingRequest: MessageFns<PutBindingRequest> = {
             message.kind = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.limits = Limits.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -282,6 +382,9 @@ export const PutBindingRequest: MessageFns<PutBindingRequest> = {
     message.id = object.id ?? "";
     message.name = object.name ?? "";
     message.kind = object.kind ?? "";
+    message.limits = (object.limits !== undefined && object.limits !== null)
+      ? Limits.fromPartial(object.limits)
+      : undefined;
     return message;
   },
 };
