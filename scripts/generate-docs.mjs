@@ -101,7 +101,9 @@ function sessionLimits() {
     ["what", "at most"],
     [
       ["a frame, in either encoding", `${count(limits.FRAME_BYTES_MAX)} bytes`],
-      ["a result or handle, as JSON text", `${count(limits.RESULT_BYTES_MAX)} bytes`],
+      ["a result or handle in one frame, as JSON text", `${count(limits.RESULT_BYTES_MAX)} bytes`],
+      ["a result in chunks", `${count(limits.RESULT_CHUNKED_BYTES_MAX)} bytes; a broker may be given less`],
+      ["the text of a chunk", `${count(limits.CHUNK_BYTES_MAX)} bytes`],
       ["a progress frame's `text` and `data_json` together", `${count(limits.PROGRESS_BYTES_MAX)} bytes`],
       ["progress of one attempt that is told", `${count(limits.PROGRESS_EVENTS_PER_ATTEMPT_MAX - 1)} frames; more are dropped`],
       ["the arguments of a call", `${count(limits.ARGUMENTS_BYTES_MAX)} bytes`],

@@ -210,14 +210,21 @@ describe("what comes of a handler (R7)", () => {
   });
 
   it("that returns more than the broker's limit fails, whatever the grant allows (R9)", async () => {
-    const limits = { frameBytes: 1_048_576, resultBytes: 50, progressBytes: 16_384, slots: 16 };
+    const limits = { frameBytes: 1_048_576, resultBytes: 50, progressBytes: 16_384, slots: 16, chunkedResultBytes: 0, chunkBytes: 0 };
     const { session } = await serve({ tools: [work(() => "x".repeat(60))] }, { limits });
     session.grant({ tool: "work", maxResultBytes: 1_000 });
     expect(failed((await session.next("receipt")).outcome).code).toBe("result_too_large");
   });
 
   it("that fits its limit but no frame still ends in a receipt that arrives", async () => {
-    const limits = { frameBytes: 1_048_576, resultBytes: 4_000_000, progressBytes: 16_384, slots: 16 };
+    const limits = {
+      frameBytes: 1_048_576,
+      resultBytes: 4_000_000,
+      progressBytes: 16_384,
+      slots: 16,
+      chunkedResultBytes: 0,
+      chunkBytes: 0,
+    };
     const { session } = await serve({ tools: [work(() => "x".repeat(2_000_000))] }, { limits });
     session.grant({ tool: "work", maxResultBytes: 4_000_000 });
     const receipt = await session.next("receipt");

@@ -134,7 +134,7 @@ export class LightRunner {
         digest,
         startedAtUnixMs: atUnixMs,
         finishedAtUnixMs: atUnixMs,
-        outcome: { $case: "succeeded", value: { resultJson } },
+        outcome: { $case: "succeeded", value: { resultJson, chunks: undefined } },
       },
     });
     this.news.answered();

@@ -46,6 +46,8 @@ export interface BrokerOptions {
   readonly allowOrigins?: readonly string[] | undefined;
   /** Keep an index of calls for listings. Default true. */
   readonly index?: boolean | undefined;
+  /** Largest result of a call, as JSON text: 1,024 to 16,777,216 bytes. Default 16,777,216. */
+  readonly maxResultBytes?: number | undefined;
   /** How long settled calls are kept, with their results and idempotency keys: 1,000 ms to ten years, or `never` removed. Default seven days. */
   readonly retentionMs?: number | "never" | undefined;
   /** Default: silent. */

@@ -6,7 +6,13 @@ import { createCatalog } from "../catalog/catalog.js";
 import { createMetrics } from "../diagnostics/metrics.js";
 import type { CallRequest } from "../domain/call/call-state.js";
 import type { FaultDetail } from "../domain/fault.js";
-import { RETENTION_MS_DEFAULT, RETENTION_MS_MAX, RETENTION_MS_MIN } from "../domain/limits.js";
+import {
+  RESULT_CHUNKED_BYTES_MAX,
+  RESULT_LIMIT_BYTES_MIN,
+  RETENTION_MS_DEFAULT,
+  RETENTION_MS_MAX,
+  RETENTION_MS_MIN,
+} from "../domain/limits.js";
 import { createGrpcGateway } from "../gateway/grpc/grpc-gateway.js";
 import { createRunnerGateway } from "../gateway/grpc/runner-gateway.js";
 import { createHttpGateway } from "../gateway/http/http-gateway.js";
@@ -51,6 +57,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
   const clock = systemClock;
   const ids = createSystemIds();
   const brokerId = ids.next("broker");
+  const resultBytesMax = checkedResultBytes(options.maxResultBytes ?? RESULT_CHUNKED_BYTES_MAX);
   const retentionMs = checkedRetention(options.retentionMs ?? RETENTION_MS_DEFAULT);
   const figures = { ...DEFAULT_FIGURES, ...options.figures };
   /** What has begun, in the order in which it ends: the parts that stand on others first. */
@@ -111,6 +118,7 @@ export async function createBroker(options: BrokerOptions): Promise<Broker> {
       development: options.mode === "dev",
       index,
       retentionMs,
+      resultBytesMax,
       modelText,
       resultFaults,
       meter,
@@ -245,6 +253,16 @@ function checkedRetention(retentionMs: number | "never"): number | "never" {
   throw new StartError(
     "option_invalid",
     `settled calls cannot be kept for ${retentionMs} ms: choose ${RETENTION_MS_MIN} to ${RETENTION_MS_MAX} ms, or "never" to remove none.`,
+  );
+}
+
+function checkedResultBytes(bytes: number): number {
+  if (Number.isInteger(bytes) && bytes >= RESULT_LIMIT_BYTES_MIN && bytes <= RESULT_CHUNKED_BYTES_MAX) {
+    return bytes;
+  }
+  throw new StartError(
+    "option_invalid",
+    `results cannot be limited to ${bytes} bytes: choose a whole number from ${RESULT_LIMIT_BYTES_MIN} to ${RESULT_CHUNKED_BYTES_MAX}.`,
   );
 }
 

@@ -1,8 +1,18 @@
 /** Every limit has its one constant here; its typed error and the test at its edge are found by name. */
 
 export const ARGUMENTS_BYTES_MAX = 262_144;
-/** A result travels in one frame: 1 MiB less 64 KiB for the frame's other fields. */
+/** A result that travels in one frame: 1 MiB less 64 KiB for the frame's other fields. */
 export const RESULT_BYTES_MAX = 1_048_576 - 65_536;
+/** A result that travels in chunks, unless the broker is told otherwise; the most that it can be told. */
+export const RESULT_CHUNKED_BYTES_MAX = 16_777_216;
+/** The smallest limit of results that a broker can be given. */
+export const RESULT_LIMIT_BYTES_MIN = 1_024;
+/** The text of one chunk: in the JSON encoding each byte may become two. */
+export const CHUNK_BYTES_MAX = 393_216;
+/** Chunks of one session that are held until their receipt is stored. */
+export const SESSION_CHUNKS_BYTES_MAX = 2 * RESULT_CHUNKED_BYTES_MAX;
+/** Chunks of all sessions of a broker. */
+export const CHUNKS_BYTES_MAX = 8 * RESULT_CHUNKED_BYTES_MAX;
 /** Levels of nesting of a result, a handle or the data of progress: deeper ones overflow the stack of whoever writes them as JSON. */
 export const RESULT_DEPTH_MAX = 512;
 export const FRAME_BYTES_MAX = 1_048_576;

@@ -26,6 +26,7 @@ import type { CallOperations, CancelMode, CreateCallBody, ReconcileOutcome, Wait
 import type { Placement } from "./placement.js";
 import type { RemovedCall } from "./retention.js";
 import { storedOnce } from "./stored-once.js";
+import { ValuesInPages } from "./values-in-pages.js";
 
 /** How often a request meets remains of a call under its key, each time after it removed some, before it is told to come again. */
 const REMOVALS_MAX = 4;
@@ -61,7 +62,11 @@ export interface CallServiceContext {
 }
 
 export class CallService implements CallOperations {
-  constructor(private readonly context: CallServiceContext) {}
+  private readonly read: ValuesInPages;
+
+  constructor(private readonly context: CallServiceContext) {
+    this.read = new ValuesInPages(async (name) => Buffer.from(await context.driver().ledger.blobs.get(name)));
+  }
 
   async create(
     principal: AgentPrincipal,
@@ -152,10 +157,10 @@ export class CallService implements CallOperations {
     if (value === null) {
       throw new BrokerError("not_found", `call ${callId} has no result`);
     }
-    const { blobs } = this.context.driver().ledger;
-    const json =
-      value.kind === "inline" ? value.json : await this.context.ledgerWatch.guard(blobs.get(value.name)).catch(expiredOf(callId));
-    const whole = Buffer.from(json);
+    const whole =
+      value.kind === "inline"
+        ? Buffer.from(value.json)
+        : await this.context.ledgerWatch.guard(this.read.get(value.name, value.bytes)).catch(expiredOf(callId));
     const start = characterBorder(whole, page.offset ?? 0, "down");
     const size = Math.min(page.max_bytes ?? RESULT_PAGE_BYTES_DEFAULT, RESULT_PAGE_BYTES_MAX);
     const end = Math.max(characterBorder(whole, start + size, "down"), Math.min(whole.length, characterBorder(whole, start + 1, "up")));

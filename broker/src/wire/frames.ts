@@ -1,8 +1,16 @@
 /** Between frames and the domain's terms: the only place of the wire that spells wire enums out. */
-import { type BrokerFrame, Grant, GrantPhase, type Receipt, ReceiptDisposition } from "@toolrunner/proto";
+import { type BrokerFrame, Grant, GrantPhase, type Receipt, ReceiptDisposition, type SessionLimits } from "@toolrunner/proto";
 import type { CallError, StoredText } from "../domain/call/call-state.js";
 import type { ReceiptEntryFacts } from "../domain/call/entries.js";
-import { ERROR_DETAILS_MAX, ERROR_MESSAGE_CHARACTERS_MAX, RESULT_BYTES_MAX } from "../domain/limits.js";
+import {
+  CHUNK_BYTES_MAX,
+  ERROR_DETAILS_MAX,
+  ERROR_MESSAGE_CHARACTERS_MAX,
+  FRAME_BYTES_MAX,
+  PROGRESS_BYTES_MAX,
+  RESULT_BYTES_MAX,
+  SLOTS_MAX,
+} from "../domain/limits.js";
 import type { GrantToSend, HeldPhase, ReceiptDispositionName } from "./commands.js";
 import type { Session } from "./session.js";
 
@@ -10,7 +18,7 @@ import type { Session } from "./session.js";
 export function grantFrame(
   grant: GrantToSend,
   session: Session,
-  times: { readonly leaseMs: number; readonly nowMs: number; readonly pongNumber: number },
+  times: { readonly leaseMs: number; readonly nowMs: number; readonly pongNumber: number; readonly resultBytesMax: number },
 ): BrokerFrame {
   return {
     frame: {
@@ -36,9 +44,21 @@ export function grantFrame(
         pongNumber: times.pongNumber,
         traceparent: grant.traceparent ?? "",
         scopes: [...grant.scopes],
-        maxResultBytes: RESULT_BYTES_MAX,
+        maxResultBytes: times.resultBytesMax,
       }),
     },
+  };
+}
+
+/** What a welcome says that a runner may send. `resultBytesMax`: largest result, in chunks or in one frame. */
+export function sessionLimits(resultBytesMax: number): SessionLimits {
+  return {
+    frameBytes: FRAME_BYTES_MAX,
+    resultBytes: Math.min(RESULT_BYTES_MAX, resultBytesMax),
+    progressBytes: PROGRESS_BYTES_MAX,
+    slots: SLOTS_MAX,
+    chunkedResultBytes: resultBytesMax,
+    chunkBytes: CHUNK_BYTES_MAX,
   };
 }
 

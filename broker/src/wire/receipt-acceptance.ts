@@ -7,6 +7,7 @@
 import type { Receipt } from "@toolrunner/proto";
 import type { StoredText } from "../domain/call/call-state.js";
 import { callError } from "../domain/call/decide.js";
+import type { JsonScanResult } from "../domain/json-scan.js";
 import { RESULT_DEPTH_MAX } from "../domain/limits.js";
 import { type BlobStore, INLINE_VALUE_BYTES_MAX } from "../domain/ports/ledger.js";
 import type { DriverHint } from "./call-router.js";
@@ -22,8 +23,14 @@ export interface ReceiptBearer {
   readonly runnerId: string;
 }
 
-/** What a receipt says; a text says what is not well-formed. */
-export function readReceipt(receipt: Receipt, runnerId: string): ReceiptFactsRead | string {
+/** A result that came apart from its receipt. */
+export interface ApartResult {
+  readonly text: string;
+  readonly kind: JsonScanResult;
+}
+
+/** What a receipt says; a text says what is not well-formed. `apart`: its result, where the receipt names one that came in chunks. */
+export function readReceipt(receipt: Receipt, runnerId: string, apart?: ApartResult): ReceiptFactsRead | string {
   if (!isId(receipt.callId) || !isId(receipt.grantId)) {
     return "receipt: call_id and grant_id are needed, as the grant named them";
   }
@@ -31,11 +38,16 @@ export function readReceipt(receipt: Receipt, runnerId: string): ReceiptFactsRea
   if (typeof read === "string") {
     return `receipt: ${read}`;
   }
-  const value = read.json === null ? undefined : readRunnerJson(read.json);
-  if (value?.kind === "not_json") {
+  const { facts } = read;
+  if (apart !== undefined && read.json !== "") {
+    return "receipt: the result is in it, and in chunks: expected one of them";
+  }
+  const json = apart?.text ?? read.json;
+  const kind = apart?.kind ?? (json === null ? undefined : readRunnerJson(json).kind);
+  if (kind === "not_json") {
     return "receipt: the result is not JSON";
   }
-  return value?.kind === "too_deep" ? tooDeep(read.facts) : read;
+  return kind === "too_deep" ? tooDeep(facts) : { facts, json };
 }
 
 export class ReceiptAcceptance {

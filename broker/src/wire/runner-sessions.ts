@@ -7,7 +7,6 @@
  * whenever sessions begin.
  */
 import type { RunnerFrame } from "@toolrunner/proto";
-import { FRAME_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX, SLOTS_MAX } from "../domain/limits.js";
 import type { Bus, Registry, Subscription } from "../domain/ports/bus.js";
 import type { Clock } from "../domain/ports/clock.js";
 import type { Log } from "../domain/ports/log.js";
@@ -15,7 +14,7 @@ import type { SessionMeter } from "../domain/ports/meter.js";
 import type { GrantToSend, SessionAnswer, SessionCommand } from "./commands.js";
 import type { Dispatcher } from "./dispatcher.js";
 import type { Figures } from "./figures.js";
-import { grantFrame } from "./frames.js";
+import { grantFrame, sessionLimits } from "./frames.js";
 import { GrantMemory } from "./grant-memory.js";
 import { type HandshakeContext, PROTOCOL_VERSIONS } from "./handshake.js";
 import { inSteps } from "./in-steps.js";
@@ -60,6 +59,8 @@ export interface SessionsContext extends HandshakeContext {
   /** A development broker asks for the definitions of a runner's tools; undefined: it is none. Told of each binding whose definitions are awaited. */
   readonly definitions: { await(binding: string): () => void } | undefined;
   readonly meter?: SessionMeter | undefined;
+  /** Largest result of a call, in bytes. */
+  readonly resultBytesMax: number;
 }
 
 export class LocalSessions implements RunnerSessions {
@@ -239,7 +240,14 @@ export class LocalSessions implements RunnerSessions {
     const { figures, clock } = this.context;
     session.grants.add({ callId, grantId, fence, driver, listedFromPing: session.pingNumber + 1 });
     claim.release();
-    session.channel.send(grantFrame(grant, session, { leaseMs: figures.leaseMs, nowMs: clock.now(), pongNumber: claim.pongNumber }));
+    session.channel.send(
+      grantFrame(grant, session, {
+        leaseMs: figures.leaseMs,
+        nowMs: clock.now(),
+        pongNumber: claim.pongNumber,
+        resultBytesMax: this.context.resultBytesMax,
+      }),
+    );
     noteSent(session, this.relieved);
     return "sent";
   }
@@ -345,7 +353,7 @@ export class LocalSessions implements RunnerSessions {
           pingIntervalMs: figures.pingIntervalMs,
           leaseMs: figures.leaseMs,
           serverTimeUnixMs: clock.now(),
-          limits: { frameBytes: FRAME_BYTES_MAX, resultBytes: RESULT_BYTES_MAX, progressBytes: PROGRESS_BYTES_MAX, slots: SLOTS_MAX },
+          limits: sessionLimits(this.context.resultBytesMax),
           wantsToolDefinitions: this.context.definitions !== undefined,
           takesCallUpdates: true,
           renewsCredentials: true,
@@ -402,6 +410,7 @@ export class LocalSessions implements RunnerSessions {
     }
     session.closed = true;
     session.work.end();
+    this.context.frames().ended(session);
     this.credentials.ended(session);
     for (const grantId of session.grants.ids()) {
       this.memory.remember(grantId, "sent");

@@ -64,7 +64,7 @@ export class SessionAsks {
     }
     asked.set(grant.grantId, { callId: grant.callId, startedGrantId, driver: grant.driver });
     const { figures, clock } = this.context;
-    const times = { leaseMs: figures.leaseMs, nowMs: clock.now(), pongNumber: session.pongNumber };
+    const times = { leaseMs: figures.leaseMs, nowMs: clock.now(), pongNumber: session.pongNumber, resultBytesMax: RESULT_BYTES_MAX };
     const { frame } = grantFrame(grant, session, times);
     session.channel.send({
       frame: { $case: "reconcile", value: { grant: frame?.$case === "grant" ? frame.value : undefined, startedGrantId, startedFence } },

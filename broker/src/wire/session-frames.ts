@@ -48,6 +48,8 @@ export interface FrameContext {
   readonly ids: IdSource;
   readonly log: Log;
   readonly figures: Pick<Figures, "leaseMs">;
+  /** Largest result of a call, in bytes. */
+  readonly resultBytesMax: number;
 }
 
 export class FrameHandlers {
@@ -64,6 +66,9 @@ export class FrameHandlers {
     this.receipts = new ReceiptDelivery(context.acceptance, {
       asks: context.asks,
       ids: context.ids,
+      clock: context.clock,
+      resultBytesMax: context.resultBytesMax,
+      heard: (session, callId, grantId) => this.heard(session, callId, grantId),
       answered: (session, grantId) => this.announced.answered(session, grantId),
     });
     this.updates = new CallUpdates({ asks: context.asks, ids: context.ids });
@@ -97,6 +102,9 @@ export class FrameHandlers {
       case "callUpdate":
         this.updates.take(session, frame.value);
         return;
+      case "resultChunk":
+        this.receipts.takeChunk(session, frame.value);
+        return;
       case "pong":
         this.pong(session, frame.value);
         return;
@@ -129,6 +137,29 @@ export class FrameHandlers {
       default:
         fault(session, "frame_unknown", "this broker does not know this kind of frame", "");
     }
+  }
+
+  /** Bytes of large results that are on their way. */
+  get chunkBytes(): number {
+    return this.receipts.chunkBytes;
+  }
+
+  /** The session is over. */
+  ended(session: Session): void {
+    this.receipts.ended(session);
+  }
+
+  /** The runner of the grant is there, whatever its handler does. */
+  private heard(session: Session, callId: string, grantId: string): void {
+    const runner = runnerOf(session);
+    if (this.context.router.heardHere(callId, grantId, runner, session.ref)) {
+      return;
+    }
+    session.work.beside(async () => {
+      await this.context.asks
+        .ask(session, callId, { op: "held", runner, grantId, phase: "running", session: session.ref }, session.grants.get(grantId))
+        .catch((error: unknown) => this.context.asks.failed(session, callId, "held", error));
+    });
   }
 
   /** What the hello says about grants. */

@@ -1,6 +1,7 @@
 /** Joins the parts of the wire: sessions of runners, drivers of calls, and what brokers say to each other. */
 import { type CallRequest, isSettledState } from "../domain/call/call-state.js";
 import type { FaultDetail } from "../domain/fault.js";
+import { RESULT_CHUNKED_BYTES_MAX } from "../domain/limits.js";
 import type { Authenticator } from "../domain/ports/access.js";
 import type { Bus } from "../domain/ports/bus.js";
 import type { CatalogOperations } from "../domain/ports/catalog.js";
@@ -61,6 +62,8 @@ export interface WireOptions {
   readonly index: CallServiceContext["index"];
   /** How long settled calls are kept; `never` removes none. Default: undefined, nothing is ever removed. */
   readonly retentionMs?: number | "never" | undefined;
+  /** Largest result of a call, in bytes. Default 16 MiB. */
+  readonly resultBytesMax?: number | undefined;
   readonly modelText: (code: string, message: string) => string;
   readonly resultFaults: (request: CallRequest, json: string) => Promise<readonly FaultDetail[]>;
   /** May who made a call still have it run? Rejects when that cannot be found out now. Default: yes. */
@@ -92,7 +95,7 @@ export interface Wire {
 }
 
 export function createWire(options: WireOptions): Wire {
-  const { brokerId, ledger, bus, clock, ids, log, figures, catalog } = options;
+  const { resultBytesMax = RESULT_CHUNKED_BYTES_MAX, brokerId, ledger, bus, clock, ids, log, figures, catalog } = options;
   const timers = createTimerWheel(clock, (error) =>
     log.error("timer_failed", { error: error instanceof Error ? error.message : String(error) }),
   );
@@ -124,6 +127,7 @@ export function createWire(options: WireOptions): Wire {
     desk: () => desk,
     frames: () => frames,
     meter: options.meter,
+    resultBytesMax,
   });
   const post = new BrokerPost({ bus, ids, figures, timers, membership });
   const lanes = new LaneDesk({
@@ -213,7 +217,19 @@ export function createWire(options: WireOptions): Wire {
   const router = new CallRouter({ driver, table, membership, bus, post, performer, log });
   const asks = new RunnerAsks({ router, log });
   const acceptance = new ReceiptAcceptance({ asks, blobs: ledger.blobs });
-  const frames = new FrameHandlers({ asks, acceptance, router, dispatcher, catalog, blobs: ledger.blobs, clock, ids, log, figures });
+  const frames = new FrameHandlers({
+    asks,
+    acceptance,
+    router,
+    dispatcher,
+    catalog,
+    blobs: ledger.blobs,
+    clock,
+    ids,
+    log,
+    figures,
+    resultBytesMax,
+  });
   const takeOver = new TakeOver({ ledger, bus, membership, table, router, post, clock, timers, figures, log });
   const retention = new Retention({
     retentionMs: options.retentionMs ?? "never",
@@ -331,6 +347,7 @@ export function createWire(options: WireOptions): Wire {
         grants,
         work,
         offers: desk.size,
+        chunk_bytes: frames.chunkBytes,
         ...waits,
       };
     },

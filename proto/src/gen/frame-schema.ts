@@ -20,6 +20,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"reconcileAnswer","json":"reconcileAnswer","proto":"reconcile_answer","oneof":"frame","kind":"message","type":"ReconcileAnswer"},
     {"name":"credential","json":"credential","proto":"credential","oneof":"frame","kind":"message","type":"Credential"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
+    {"name":"resultChunk","json":"resultChunk","proto":"result_chunk","oneof":"frame","kind":"message","type":"ResultChunk"},
     {"name":"callUpdate","json":"callUpdate","proto":"call_update","oneof":"frame","kind":"message","type":"CallUpdate"},
   ],
   Hello: [
@@ -95,6 +96,12 @@ export const FRAME_SCHEMAS: MessageSchemas = {
   ],
   Succeeded: [
     {"name":"resultJson","json":"resultJson","proto":"result_json","kind":"string"},
+    {"name":"chunks","json":"chunks","proto":"chunks","kind":"message","type":"ResultChunks"},
+  ],
+  ResultChunks: [
+    {"name":"count","json":"count","proto":"count","kind":"uint32"},
+    {"name":"bytes","json":"bytes","proto":"bytes","kind":"uint32"},
+    {"name":"sha256","json":"sha256","proto":"sha256","kind":"string"},
   ],
   Failed: [
     {"name":"code","json":"code","proto":"code","kind":"string"},
@@ -181,6 +188,15 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"message","json":"message","proto":"message","kind":"string"},
     {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
   ],
+  ResultChunk: [
+    {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+    {"name":"grantId","json":"grantId","proto":"grant_id","kind":"string"},
+    {"name":"fence","json":"fence","proto":"fence","kind":"int64"},
+    {"name":"digest","json":"digest","proto":"digest","kind":"string"},
+    {"name":"index","json":"index","proto":"index","kind":"uint32"},
+    {"name":"totalBytes","json":"totalBytes","proto":"total_bytes","kind":"uint32"},
+    {"name":"data","json":"data","proto":"data","kind":"string"},
+  ],
   CallUpdate: [
     {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
     {"name":"updateId","json":"updateId","proto":"update_id","kind":"string"},
@@ -200,6 +216,7 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"reconcile","json":"reconcile","proto":"reconcile","oneof":"frame","kind":"message","type":"Reconcile"},
     {"name":"credentialRequest","json":"credentialRequest","proto":"credential_request","oneof":"frame","kind":"message","type":"CredentialRequest"},
     {"name":"credentialAccepted","json":"credentialAccepted","proto":"credential_accepted","oneof":"frame","kind":"message","type":"CredentialAccepted"},
+    {"name":"chunkAnswer","json":"chunkAnswer","proto":"chunk_answer","oneof":"frame","kind":"message","type":"ChunkAnswer"},
     {"name":"updateAnswer","json":"updateAnswer","proto":"update_answer","oneof":"frame","kind":"message","type":"UpdateAnswer"},
     {"name":"protocolFault","json":"protocolFault","proto":"protocol_fault","oneof":"frame","kind":"message","type":"ProtocolFault"},
   ],
@@ -220,6 +237,8 @@ export const FRAME_SCHEMAS: MessageSchemas = {
     {"name":"resultBytes","json":"resultBytes","proto":"result_bytes","kind":"uint32"},
     {"name":"progressBytes","json":"progressBytes","proto":"progress_bytes","kind":"uint32"},
     {"name":"slots","json":"slots","proto":"slots","kind":"uint32"},
+    {"name":"chunkedResultBytes","json":"chunkedResultBytes","proto":"chunked_result_bytes","kind":"uint32"},
+    {"name":"chunkBytes","json":"chunkBytes","proto":"chunk_bytes","kind":"uint32"},
   ],
   Refusal: [
     {"name":"code","json":"code","proto":"code","kind":"string"},
@@ -282,6 +301,16 @@ export const FRAME_SCHEMAS: MessageSchemas = {
   ],
   CredentialAccepted: [
     {"name":"expiresInMs","json":"expiresInMs","proto":"expires_in_ms","kind":"uint32"},
+  ],
+  ChunkAnswer: [
+    {"name":"callId","json":"callId","proto":"call_id","kind":"string"},
+    {"name":"grantId","json":"grantId","proto":"grant_id","kind":"string"},
+    {"name":"digest","json":"digest","proto":"digest","kind":"string"},
+    {"name":"verdict","json":"verdict","proto":"verdict","kind":"enum","names":{"CHUNK_VERDICT_UNSPECIFIED":0,"CHUNK_VERDICT_RECEIVED":1,"CHUNK_VERDICT_START_OVER":2,"CHUNK_VERDICT_BUSY":3,"CHUNK_VERDICT_REFUSED":4}},
+    {"name":"received","json":"received","proto":"received","kind":"uint32"},
+    {"name":"retryAfterMs","json":"retryAfterMs","proto":"retry_after_ms","kind":"uint32"},
+    {"name":"limitBytes","json":"limitBytes","proto":"limit_bytes","kind":"uint32"},
+    {"name":"message","json":"message","proto":"message","kind":"string"},
   ],
   UpdateAnswer: [
     {"name":"callId","json":"callId","proto":"call_id","kind":"string"},

@@ -10,9 +10,11 @@
 import { type Clock, elapsedMs, type Instant, instant } from "./clock.js";
 import type { Sha256 } from "./digest.js";
 import type { JournalGate } from "./journal-gate.js";
+import { utf8Bytes } from "./json.js";
 import type { EventLog } from "./log.js";
-import type { Outcome, Receipt, ReceiptDisposition } from "./messages.js";
-import { FRAME_BYTES_DEFAULT, receiptOf, tooLarge } from "./outcome.js";
+import type { ChunkAnswer, ChunkReference, Outcome, Receipt, ReceiptDisposition } from "./messages.js";
+import { FRAME_BYTES_DEFAULT, RESULT_BYTES_DEFAULT, receiptOf, tooLarge } from "./outcome.js";
+import { ResultChunks } from "./result-chunks.js";
 import type { SessionLink } from "./session-link.js";
 import { receiptFrame } from "./wire.js";
 
@@ -29,6 +31,7 @@ export class Delivery {
   #pumping: SessionLink | null = null;
   /** A receipt came that waits, after the pump took what there was. */
   #more = false;
+  readonly #chunks: ResultChunks;
 
   constructor(
     private readonly deps: {
@@ -38,7 +41,22 @@ export class Delivery {
       readonly sha256: Sha256;
       readonly onAcknowledged: () => void;
     },
-  ) {}
+  ) {
+    this.#chunks = new ResultChunks({
+      ...deps,
+      delivery: {
+        complete: (receipt, chunks) => this.#isCurrent(receipt) && this.#sendWhole(receipt, chunks),
+        refused: (receipt, limitBytes) => {
+          if (this.#isCurrent(receipt)) void this.#replace(receipt, limitBytes, undefined);
+        },
+      },
+    });
+  }
+
+  /** Bytes of the largest result that the present session takes, or any would. */
+  get resultBytesMax(): number {
+    return this.#link?.limits.chunkedResultBytes || this.#link?.limits.resultBytes || RESULT_BYTES_DEFAULT;
+  }
 
   /** Whether every journaled receipt is acknowledged. */
   get idle(): boolean {
@@ -50,6 +68,7 @@ export class Delivery {
   async attach(link: SessionLink): Promise<void> {
     this.#link = link;
     this.#sent = new Map();
+    this.#chunks.attach(link);
     const count = this.#waiting().length;
     if (count > 0) this.deps.log.info("receipts_resent", { count });
     await this.#pump(link);
@@ -82,6 +101,12 @@ export class Delivery {
 
   detach(): void {
     this.#link = null;
+    this.#chunks.detach();
+  }
+
+  /** The broker's word on the chunks of a result. */
+  chunksAnswered(answer: ChunkAnswer): void {
+    this.#chunks.answered(answer);
   }
 
   /** Sends a durable receipt if a session is up; else the next session does. In its turn, where too much waits to be sent already. */
@@ -92,8 +117,22 @@ export class Delivery {
   }
 
   #sendNow(receipt: Receipt): void {
-    const answer = this.#link?.send(receiptFrame(receipt));
-    if (answer === "too_large") void this.#replace(receipt);
+    const link = this.#link;
+    if (link === null) return;
+    const { chunkedResultBytes, resultBytes } = link.limits;
+    const bytes = chunkedResultBytes > 0 ? payloadBytes(receipt.outcome, resultBytes || RESULT_BYTES_DEFAULT) : 0;
+    if (bytes === 0) return this.#sendWhole(receipt, undefined);
+    if (bytes > chunkedResultBytes) void this.#replace(receipt, chunkedResultBytes, undefined);
+    else this.#chunks.send(receipt);
+  }
+
+  /** Sends the frame of a receipt. One that is too large, as a JSON text with many escapes may be, goes in chunks where the broker takes them. */
+  #sendWhole(receipt: Receipt, chunks: ChunkReference | undefined): void {
+    const answer = this.#link?.send(receiptFrame(receipt, chunks));
+    if (answer === "too_large") {
+      if (receipt.outcome.kind === "succeeded" && (this.#link?.limits.chunkedResultBytes ?? 0) > 0) this.#chunks.send(receipt);
+      else void this.#replace(receipt, this.#link?.limits.frameBytes || FRAME_BYTES_DEFAULT, "a frame, which holds it encoded");
+    }
     if (answer !== "sent") return;
     const sent = this.#sent.get(receipt.grantId);
     if (sent === undefined) this.#sent.set(receipt.grantId, { digests: [receipt.digest], at: instant(this.deps.clock) });
@@ -105,6 +144,7 @@ export class Delivery {
 
   /** Sends again what this session left unanswered for `afterMs`. */
   resendOverdue(afterMs: number): void {
+    this.#chunks.restartOverdue(afterMs);
     for (const [grantId, sent] of this.#sent) {
       if (elapsedMs(this.deps.clock, sent.at) < afterMs) continue;
       const entry = this.deps.journal.view.get(grantId);
@@ -127,13 +167,18 @@ export class Delivery {
     this.deps.onAcknowledged();
   }
 
-  /** A receipt that no frame can carry would never arrive: the call fails with a reason instead. */
-  async #replace(receipt: Receipt): Promise<void> {
+  /** Meanwhile it may have been acknowledged, or replaced. */
+  #isCurrent({ grantId, digest }: Receipt): boolean {
+    const entry = this.deps.journal.view.get(grantId);
+    return entry?.receipt?.digest === digest && !entry.acknowledged;
+  }
+
+  /** A receipt that the broker cannot take would never arrive: the call fails with a reason instead. */
+  async #replace(receipt: Receipt, limit: number, ofWhat: string | undefined): Promise<void> {
     const { journal, clock, log } = this.deps;
     log.error("receipt_too_large", { call_id: receipt.callId, grant_id: receipt.grantId });
     const tool = journal.view.get(receipt.grantId)?.tool ?? "";
-    const limit = this.#link?.limits.frameBytes || FRAME_BYTES_DEFAULT;
-    const failure = tooLarge(tool, payloadLength(receipt.outcome), limit, "a frame, which holds it encoded");
+    const failure = tooLarge(tool, payloadBytes(receipt.outcome, 0), limit, ofWhat);
     const replacement = await receiptOf(this.deps.sha256, receipt, failure, {
       startedAtUnixMs: receipt.startedAtUnixMs,
       finishedAtUnixMs: receipt.finishedAtUnixMs,
@@ -142,7 +187,11 @@ export class Delivery {
   }
 }
 
-function payloadLength(outcome: Outcome): number {
-  if (outcome.kind === "succeeded") return outcome.resultJson.length;
-  return outcome.kind === "submitted" ? outcome.handleJson.length : 0;
+/** Bytes of the result as UTF-8 where they are more than `above`; else, and of anything but a result or handle, 0. */
+function payloadBytes(outcome: Outcome, above: number): number {
+  const text = outcome.kind === "succeeded" ? outcome.resultJson : outcome.kind === "submitted" && above === 0 ? outcome.handleJson : "";
+  // A unit has three bytes at most: nearly all results need no count.
+  if (text.length * 3 <= above) return 0;
+  const bytes = utf8Bytes(text);
+  return bytes > above ? bytes : 0;
 }

@@ -296,7 +296,8 @@ export class Execution {
   }
 
   #resultLimit(): number {
-    const limits = [this.grant.maxResultBytes, this.host.link()?.limits.resultBytes ?? 0].filter((limit) => limit > 0);
+    const session = this.host.link()?.limits;
+    const limits = [this.grant.maxResultBytes, session?.chunkedResultBytes || session?.resultBytes || 0].filter((limit) => limit > 0);
     return limits.length === 0 ? RESULT_BYTES_DEFAULT : Math.min(...limits);
   }
 

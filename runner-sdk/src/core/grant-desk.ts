@@ -225,6 +225,8 @@ export class GrantDesk {
         return this.#reconciles.take(message.order, link);
       case "update_answer":
         return this.updates.answer(message.callId, message.updateId, message.disposition);
+      case "chunk_answer":
+        return this.delivery.chunksAnswered(message.answer);
       case "receipt_ack":
         if (this.#hasNoReceipt(message.grantId)) {
           // The broker knows what became of it, or that nobody will ask any more.

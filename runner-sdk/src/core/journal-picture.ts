@@ -8,7 +8,7 @@ import type { Receipt } from "./messages.js";
 export const ACKNOWLEDGED_KEPT_MS = 24 * 3_600_000;
 /** How many acknowledged records are kept, the newest ones. */
 export const ACKNOWLEDGED_KEPT_MAX = 10_000;
-/** How much payload acknowledged records may hold together. */
+/** How much payload acknowledged records may hold together; the newest is kept in any case. */
 export const ACKNOWLEDGED_PAYLOAD_MAX = 16 * 1_048_576;
 /** How long a start without an end is reported. */
 export const OPEN_KEPT_MS = 7 * ACKNOWLEDGED_KEPT_MS;
@@ -180,7 +180,8 @@ export class JournalPicture implements JournalView {
   prune(): void {
     const now = this.clock.now();
     for (let entry = this.#acknowledged.oldest; entry !== undefined; entry = this.#acknowledged.oldest) {
-      const tooMany = this.#acknowledged.size > ACKNOWLEDGED_KEPT_MAX || this.#payload > ACKNOWLEDGED_PAYLOAD_MAX;
+      const tooMany =
+        this.#acknowledged.size > ACKNOWLEDGED_KEPT_MAX || (this.#payload > ACKNOWLEDGED_PAYLOAD_MAX && this.#acknowledged.size > 1);
       if (!tooMany && now - entry.at < ACKNOWLEDGED_KEPT_MS) break;
       this.#forget(entry);
     }

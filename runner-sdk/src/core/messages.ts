@@ -89,6 +89,29 @@ export interface Receipt extends GrantName {
   readonly outcome: Outcome;
 }
 
+/** Names the chunks that a result came in. */
+export interface ChunkReference {
+  readonly count: number;
+  /** Of the whole, as UTF-8. */
+  readonly bytes: number;
+  /** SHA-256 of the whole, hexadecimal. */
+  readonly sha256: string;
+}
+
+/** What the broker says of the chunks of a receipt's result. */
+export interface ChunkAnswer {
+  readonly callId: string;
+  readonly grantId: string;
+  /** The receipt's. */
+  readonly digest: string;
+  readonly verdict: "received" | "start_over" | "busy" | "refused" | "unknown";
+  /** How many chunks it has; more than there are when it needs none. */
+  readonly received: number;
+  readonly retryAfterMs: number;
+  readonly limitBytes: number;
+  readonly message: string;
+}
+
 /** How the broker took a receipt (G5). */
 export type ReceiptDisposition = "settled" | "repeated" | "evidence" | "expired" | "unknown";
 
@@ -100,6 +123,10 @@ export interface SessionLimits {
   readonly resultBytes: number;
   readonly progressBytes: number;
   readonly slots: number;
+  /** Of a result that comes in chunks. */
+  readonly chunkedResultBytes: number;
+  /** Of the text of one chunk. */
+  readonly chunkBytes: number;
 }
 
 export interface Welcome {
@@ -145,6 +172,7 @@ export type BrokerMessage =
   | { readonly kind: "reconcile"; readonly order: ReconcileOrder }
   | { readonly kind: "receipt_ack"; readonly callId: string; readonly grantId: string; readonly disposition: ReceiptDisposition }
   | { readonly kind: "update_answer"; readonly callId: string; readonly updateId: string; readonly disposition: UpdateDisposition }
+  | { readonly kind: "chunk_answer"; readonly answer: ChunkAnswer }
   | { readonly kind: "ping"; readonly number: number; readonly acknowledged: number }
   | { readonly kind: "drain"; readonly reason: string; readonly deadlineMs: number }
   | { readonly kind: "credential_request"; readonly expiresInMs: number }
@@ -153,7 +181,10 @@ export type BrokerMessage =
   | { readonly kind: "unknown" };
 
 /** A frame about one grant or call. */
-export type GrantMessage = Extract<BrokerMessage, { kind: "grant" | "cancel" | "revoke" | "reconcile" | "receipt_ack" | "update_answer" }>;
+export type GrantMessage = Extract<
+  BrokerMessage,
+  { kind: "grant" | "cancel" | "revoke" | "reconcile" | "receipt_ack" | "update_answer" | "chunk_answer" }
+>;
 
 /** What a runner can say about its surroundings. */
 export interface InstanceFacts {

@@ -32,7 +32,7 @@ export function failure(code: string, message: string, more: Partial<Omit<Failur
 }
 
 /** The outcome of a handler that returned `value` (R7, R9). */
-export function outcomeOfValue(handler: Handler, value: unknown, limitBytes: number): Outcome {
+export function outcomeOfValue(handler: Handler, value: unknown, resultBytesMax: number): Outcome {
   const submitted = value instanceof Submission;
   let text: string;
   try {
@@ -44,6 +44,8 @@ export function outcomeOfValue(handler: Handler, value: unknown, limitBytes: num
     });
   }
   const bytes = utf8Bytes(text);
+  // A handle is told to the model as it is, and always fits a frame.
+  const limitBytes = submitted ? Math.min(resultBytesMax, RESULT_BYTES_DEFAULT) : resultBytesMax;
   if (bytes > limitBytes) return tooLarge(handler.tool.name, bytes, limitBytes);
   return submitted ? { kind: "submitted", handleJson: text } : { kind: "succeeded", resultJson: text };
 }

@@ -22,6 +22,7 @@ import {
   drainFrame,
   helloFrame,
   instanceStateFrame,
+  NO_LIMITS,
   type OutboundFrame,
   PROTOCOL_VERSIONS,
   protocolFaultFrame,
@@ -131,7 +132,7 @@ class RunningSession implements SessionLink {
   }
 
   get limits() {
-    return this.#welcome?.limits ?? { frameBytes: 0, resultBytes: 0, progressBytes: 0, slots: 0 };
+    return this.#welcome?.limits ?? NO_LIMITS;
   }
 
   get leaseMs(): number {
@@ -216,6 +217,7 @@ class RunningSession implements SessionLink {
       case "reconcile":
       case "receipt_ack":
       case "update_answer":
+      case "chunk_answer":
       case "credential_request":
       case "credential_accepted":
         if (this.#welcome !== null) return this.#takeWelcomed(message);
@@ -245,6 +247,7 @@ class RunningSession implements SessionLink {
       case "reconcile":
       case "receipt_ack":
       case "update_answer":
+      case "chunk_answer":
         return desk.take(message, this);
     }
   }

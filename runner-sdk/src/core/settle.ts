@@ -8,7 +8,7 @@ import type { JournalEntry, JournalView } from "./journal.js";
 import type { JournalGate } from "./journal-gate.js";
 import { toJsonText, utf8Bytes } from "./json.js";
 import type { Outcome } from "./messages.js";
-import { outcomeOfToolError, RESULT_BYTES_DEFAULT, receiptOf } from "./outcome.js";
+import { outcomeOfToolError, receiptOf } from "./outcome.js";
 import type { SubmissionSignals } from "./submission-signals.js";
 
 /**
@@ -30,7 +30,7 @@ export async function settleSubmission(
   settlement: Settlement,
 ): Promise<void> {
   const { journal, delivery, clock, sha256, settling } = deps;
-  const outcome = outcomeOf(callId, settlement);
+  const outcome = outcomeOf(callId, settlement, delivery.resultBytesMax);
   const entry = submittedGrant(journal.view, callId);
   if (settling.has(callId)) throw alreadySettled(callId);
   settling.add(callId);
@@ -64,15 +64,15 @@ function submittedGrant(view: JournalView, callId: string): JournalEntry {
   return newest;
 }
 
-function outcomeOf(callId: string, settlement: Settlement): Outcome {
+function outcomeOf(callId: string, settlement: Settlement, resultBytesMax: number): Outcome {
   switch (settlement.kind) {
     case "succeeded": {
       const resultJson = toJsonText(settlement.result);
       const bytes = utf8Bytes(resultJson);
-      if (bytes > RESULT_BYTES_DEFAULT) {
+      if (bytes > resultBytesMax) {
         throw new SubmissionError(
           "result_too_large",
-          `the result of call ${callId} is ${bytes} bytes, over the limit of ${RESULT_BYTES_DEFAULT} bytes`,
+          `the result of call ${callId} is ${bytes} bytes, over the limit of ${resultBytesMax} bytes`,
           callId,
         );
       }

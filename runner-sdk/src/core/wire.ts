@@ -4,6 +4,7 @@
  */
 import {
   type BrokerFrame,
+  ChunkVerdict,
   DeclineReason,
   type FrameChannel,
   GrantPhase,
@@ -19,6 +20,8 @@ import type {
   BrokerMessage,
   CallUpdate,
   CancelLevel,
+  ChunkAnswer,
+  ChunkReference,
   GrantName,
   HeldReport,
   InstanceFacts,
@@ -27,6 +30,7 @@ import type {
   ReceiptDisposition,
   ReconcileOutcome,
   ReportedPhase,
+  SessionLimits,
   UpdateDisposition,
 } from "./messages.js";
 
@@ -149,20 +153,32 @@ export function progressFrame(
   return { frame: { $case: "progress", value: { callId, grantId, fence, ...update } } };
 }
 
-export function receiptFrame(receipt: Receipt): OutboundFrame {
+/** One chunk of a receipt's result. */
+export function chunkFrame(
+  { callId, grantId, fence }: GrantName,
+  chunk: { readonly digest: string; readonly index: number; readonly totalBytes: number; readonly data: string },
+): OutboundFrame {
+  return { frame: { $case: "resultChunk", value: { callId, grantId, fence, ...chunk } } };
+}
+
+/** `chunks`: the result was sent before, in these. */
+export function receiptFrame(receipt: Receipt, chunks?: ChunkReference): OutboundFrame {
   const { callId, grantId, fence, attempt, digest, startedAtUnixMs, finishedAtUnixMs } = receipt;
   return {
     frame: {
       $case: "receipt",
-      value: { callId, grantId, fence, attempt, digest, startedAtUnixMs, finishedAtUnixMs, outcome: wireOutcome(receipt.outcome) },
+      value: { callId, grantId, fence, attempt, digest, startedAtUnixMs, finishedAtUnixMs, outcome: wireOutcome(receipt.outcome, chunks) },
     },
   };
 }
 
-function wireOutcome(outcome: Outcome) {
+function wireOutcome(outcome: Outcome, chunks: ChunkReference | undefined) {
   switch (outcome.kind) {
     case "succeeded":
-      return { $case: "succeeded" as const, value: { resultJson: outcome.resultJson } };
+      return {
+        $case: "succeeded" as const,
+        value: chunks === undefined ? { resultJson: outcome.resultJson, chunks } : { resultJson: "", chunks: { ...chunks } },
+      };
     case "failed": {
       const { code, message, retryable, retryAfterMs, details } = outcome;
       return {
@@ -217,7 +233,7 @@ export function readFrame({ frame }: InboundFrame): BrokerMessage {
   switch (frame?.$case) {
     case "welcome": {
       const { limits, ...welcome } = frame.value;
-      return { kind: "welcome", welcome: { ...welcome, limits: limits ?? { frameBytes: 0, resultBytes: 0, progressBytes: 0, slots: 0 } } };
+      return { kind: "welcome", welcome: { ...welcome, limits: limits ?? NO_LIMITS } };
     }
     case "refusal":
       return { kind: "refusal", ...frame.value };
@@ -242,6 +258,8 @@ export function readFrame({ frame }: InboundFrame): BrokerMessage {
       const { callId, updateId, disposition } = frame.value;
       return { kind: "update_answer", callId, updateId, disposition: UPDATE_DISPOSITIONS[disposition] ?? "unknown" };
     }
+    case "chunkAnswer":
+      return { kind: "chunk_answer", answer: { ...frame.value, verdict: verdictOf(frame.value.verdict) } };
     case "ping":
       return { kind: "ping", ...frame.value };
     case "drain":
@@ -265,6 +283,31 @@ const UPDATE_DISPOSITIONS: Partial<Record<WireUpdateDisposition, UpdateDispositi
   [WireUpdateDisposition.UNKNOWN_CALL]: "unknown_call",
   [WireUpdateDisposition.CONFLICT]: "conflict",
 };
+
+/** What a broker without limits of its own says. */
+export const NO_LIMITS: SessionLimits = {
+  frameBytes: 0,
+  resultBytes: 0,
+  progressBytes: 0,
+  slots: 0,
+  chunkedResultBytes: 0,
+  chunkBytes: 0,
+};
+
+function verdictOf(verdict: ChunkVerdict): ChunkAnswer["verdict"] {
+  switch (verdict) {
+    case ChunkVerdict.RECEIVED:
+      return "received";
+    case ChunkVerdict.START_OVER:
+      return "start_over";
+    case ChunkVerdict.BUSY:
+      return "busy";
+    case ChunkVerdict.REFUSED:
+      return "refused";
+    default:
+      return "unknown";
+  }
+}
 
 function dispositionOf(disposition: WireDisposition): ReceiptDisposition {
   switch (disposition) {

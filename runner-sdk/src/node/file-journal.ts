@@ -14,6 +14,7 @@ import { JournalError, messageOf } from "../core/errors.js";
 import { randomId } from "../core/ids.js";
 import type { Journal, JournalRecord, OpenJournal } from "../core/journal.js";
 import { JournalPicture } from "../core/journal-picture.js";
+import type { Receipt } from "../core/messages.js";
 import { takeStored } from "../core/stored-record.js";
 import { decodeFile, encodeBatch, encodeHeader } from "./journal-codec.js";
 import { type JournalLock, takeJournalLock } from "./journal-lock.js";
@@ -26,6 +27,8 @@ const NOTE_DELAY_MS = 200;
 const WRITE_IN_PLACE_BYTES = 16_384;
 /** Entries for each line of a rewritten file. */
 const ENTRIES_PER_LINE = 64;
+/** Payload from which on a line ends: one text cannot hold many large results. */
+const PAYLOAD_PER_LINE = 16 * 1_048_576;
 
 /** What touches the disk; tests put faults here. */
 export interface JournalFiles {
@@ -197,10 +200,13 @@ class FileJournal implements OpenJournal {
   async #write(records: readonly JournalRecord[]): Promise<void> {
     if (this.lock.lost) throw new Error(TAKEN);
     if (!this.#sound || this.#handle === null || this.#fileBytes > 2 * this.#compactBytes + SLACK_BYTES) return this.#rewrite(records);
-    const bytes = Buffer.from(encodeBatch(records));
-    await this.files.write(this.#handle, bytes);
-    await this.files.sync(this.#handle);
-    this.#fileBytes += bytes.length;
+    for (const line of linesOf(records)) {
+      const bytes = Buffer.from(encodeBatch(line));
+      await this.files.write(this.#handle, bytes);
+      // Each line before the next one, so that only the last can be torn.
+      await this.files.sync(this.#handle);
+      this.#fileBytes += bytes.length;
+    }
   }
 
   /** Writes the picture and `records` to a new file that takes the place of the old one. */
@@ -219,11 +225,11 @@ class FileJournal implements OpenJournal {
       await put(encodeHeader(this.journalId));
       this.view.prune();
       const entries = [...this.view.entries()];
-      for (let at = 0; at < entries.length; at += ENTRIES_PER_LINE) {
-        await put(encodeBatch(entries.slice(at, at + ENTRIES_PER_LINE).map((entry) => ({ kind: "entry", entry }))));
+      for (const line of inLines(entries, ENTRIES_PER_LINE, (entry) => payloadOf(entry.receipt))) {
+        await put(encodeBatch(line.map((entry) => ({ kind: "entry", entry }))));
       }
       const compactBytes = bytesWritten;
-      if (records.length > 0) await put(encodeBatch(records));
+      for (const line of linesOf(records)) await put(encodeBatch(line));
       await this.files.sync(handle);
       await rename(next, this.path);
       await syncFolder(dirname(this.path));
@@ -240,6 +246,32 @@ class FileJournal implements OpenJournal {
 }
 
 const TAKEN = "another process took this journal, because this one gave no sign of life";
+
+/** Records as they are written: nearly always in one line. */
+const linesOf = (records: readonly JournalRecord[]) =>
+  inLines(records, Number.POSITIVE_INFINITY, (record) => (record.kind === "finished" ? payloadOf(record.receipt) : 0));
+
+/** Groups of at most `many`, each with one item over {@link PAYLOAD_PER_LINE} at most. */
+function* inLines<T>(items: readonly T[], many: number, payload: (item: T) => number): Generator<readonly T[]> {
+  let line: T[] = [];
+  let held = 0;
+  for (const item of items) {
+    const more = payload(item);
+    if (line.length === many || (line.length > 0 && held + more > PAYLOAD_PER_LINE)) {
+      yield line;
+      line = [];
+      held = 0;
+    }
+    line.push(item);
+    held += more;
+  }
+  if (line.length > 0) yield line;
+}
+
+function payloadOf(receipt: Receipt | null): number {
+  const outcome = receipt?.outcome;
+  return outcome?.kind === "succeeded" ? outcome.resultJson.length : outcome?.kind === "submitted" ? outcome.handleJson.length : 0;
+}
 
 const nextName = (path: string) => `${path}.next`;
 

@@ -193,7 +193,14 @@ function createFakeSession(channel: BrokerChannel, credential: string, epoch: nu
     },
     async welcome(overrides = {}) {
       const hello = await session.hello();
-      const limits = { frameBytes: 1_048_576, resultBytes: 983_040, progressBytes: 16_384, slots: 1_024 };
+      const limits = {
+        frameBytes: 1_048_576,
+        resultBytes: 983_040,
+        progressBytes: 16_384,
+        slots: 1_024,
+        chunkedResultBytes: 0,
+        chunkBytes: 0,
+      };
       session.send({
         $case: "welcome",
         value: {

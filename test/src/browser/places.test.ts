@@ -31,7 +31,14 @@ function greet(channel: FrameChannel<RunnerFrame, BrokerFrame>, said: Said): voi
     for await (const { frame } of channel) {
       said.frames.push(frame);
       if (frame?.$case !== "hello") continue;
-      const limits = { frameBytes: 1_048_576, resultBytes: 1_048_576, progressBytes: 16_384, slots: 16 };
+      const limits = {
+        frameBytes: 1_048_576,
+        resultBytes: 1_048_576,
+        progressBytes: 16_384,
+        slots: 16,
+        chunkedResultBytes: 0,
+        chunkBytes: 0,
+      };
       const welcome = {
         protocolVersion: 1,
         sessionEpoch: sessions.length,

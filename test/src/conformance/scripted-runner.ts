@@ -102,7 +102,7 @@ export class ScriptedRunner {
         digest,
         startedAtUnixMs: Date.now(),
         finishedAtUnixMs: Date.now(),
-        outcome: { $case: "succeeded", value: { resultJson } },
+        outcome: { $case: "succeeded", value: { resultJson, chunks: undefined } },
       },
     });
   }

@@ -5,6 +5,8 @@ export interface TcpProxy {
   readonly port: number;
   /** Destroys all present connections; new ones are taken. */
   cut(): void;
+  /** Cuts once so many more bytes came from those who connected. */
+  cutAfter(bytes: number): Promise<void>;
   /** While held, new connections are destroyed at once. */
   hold(held: boolean): void;
   /** While frozen, connections stay open, new ones are taken, and nothing gets through either way; what was sent meanwhile does when it thaws. */
@@ -25,6 +27,8 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
     stuck.add(socket);
     socket.pause();
   }
+  let carried = 0;
+  let pending: { readonly at: number; readonly done: () => void } | undefined;
   const server = createServer((near) => {
     if (held) {
       near.destroy();
@@ -38,6 +42,7 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
       sockets.add(socket);
       socket.setNoDelay(true);
       socket.on("data", (chunk) => {
+        if (socket === near) count(chunk.length);
         if (!other.write(chunk)) {
           socket.pause();
           other.once("drain", () => {
@@ -63,6 +68,13 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
     server.once("error", reject);
     server.listen(0, "127.0.0.1", resolve);
   });
+  function count(bytes: number): void {
+    carried += bytes;
+    if (pending === undefined || carried < pending.at) return;
+    pending.done();
+    pending = undefined;
+    cut();
+  }
   function cut(): void {
     for (const socket of sockets) {
       socket.destroy();
@@ -71,6 +83,10 @@ export async function startTcpProxy(target: number): Promise<TcpProxy> {
   return {
     port: (server.address() as AddressInfo).port,
     cut,
+    cutAfter: (bytes) =>
+      new Promise((done) => {
+        pending = { at: carried + bytes, done };
+      }),
     hold(next) {
       held = next;
     },

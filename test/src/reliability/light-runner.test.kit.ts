@@ -170,7 +170,7 @@ function lightRunner({ url, token, binding, tools, slots, runMs }: LightFleetOpt
     send({ $case: "started", value: { callId, grantId, fence, atUnixMs: startedAtUnixMs } });
     later(runMs(grant), () => {
       const digest = createHash("sha256").update(`{"outcome":"succeeded","result":${resultJson}}`).digest("hex");
-      const outcome = { $case: "succeeded", value: { resultJson } } as const;
+      const outcome = { $case: "succeeded", value: { resultJson, chunks: undefined } } as const;
       const name = { callId, grantId, fence, attempt, digest };
       one.receipt = { $case: "receipt", value: { ...name, startedAtUnixMs, finishedAtUnixMs: Date.now(), outcome } };
       send(one.receipt);

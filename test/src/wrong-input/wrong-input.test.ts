@@ -308,7 +308,7 @@ describe("over a runner session", () => {
           digest: "0".repeat(64),
           startedAtUnixMs: 1,
           finishedAtUnixMs: 1,
-          outcome: { $case: "succeeded", value: { resultJson: '"forged"' } },
+          outcome: { $case: "succeeded", value: { resultJson: '"forged"', chunks: undefined } },
         },
       });
     }

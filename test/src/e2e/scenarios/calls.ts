@@ -204,11 +204,11 @@ export const CALL_SCENARIOS = [
     "a result and arguments over their limits are typed errors that name the tool, the bytes and the limit",
     async (cell) => {
       const binding = cell.name("large");
-      const tool = defineTool({ name: "flood", description: "Floods.", input: TEXT_INPUT, run: async () => "x".repeat(2_000_000) });
+      const tool = defineTool({ name: "flood", description: "Floods.", input: TEXT_INPUT, run: async () => "x".repeat(17_000_000) });
       await cell.runner({ binding, tools: [tool] });
       const call = await cell.client.call({ toolset: binding, tool: "flood", arguments: { text: "" } });
       expect(call).toMatchObject({ state: "failed", error: { code: "result_too_large", retryable: false } });
-      expect(call.error?.message).toMatch(/flood.*2000002|2000002.*flood/);
+      expect(call.error?.message).toMatch(/flood.*17000002|17000002.*flood/);
       const atLimit = 262_144 - '{"text":""}'.length;
       expect((await cell.client.call({ toolset: binding, tool: "flood", arguments: { text: "x".repeat(atLimit) } })).error?.code).toBe(
         "result_too_large",

@@ -45,6 +45,18 @@ export enum DeclineReason {
   UNRECOGNIZED = -1,
 }
 
+export enum ChunkVerdict {
+  UNSPECIFIED = 0,
+  RECEIVED = 1,
+  /** START_OVER - Send all chunks again, from the first one. */
+  START_OVER = 2,
+  /** BUSY - There is no room now: send all again later. */
+  BUSY = 3,
+  /** REFUSED - The result is over the limit, and never taken. */
+  REFUSED = 4,
+  UNRECOGNIZED = -1,
+}
+
 export enum ReceiptDisposition {
   UNSPECIFIED = 0,
   SETTLED = 1,
@@ -97,6 +109,7 @@ export interface RunnerFrame {
     | { $case: "reconcileAnswer"; value: ReconcileAnswer }
     | { $case: "credential"; value: Credential }
     | { $case: "protocolFault"; value: ProtocolFault }
+    | { $case: "resultChunk"; value: ResultChunk }
     | { $case: "callUpdate"; value: CallUpdate }
     | undefined;
 }
@@ -115,6 +128,7 @@ export interface BrokerFrame {
     | { $case: "reconcile"; value: Reconcile }
     | { $case: "credentialRequest"; value: CredentialRequest }
     | { $case: "credentialAccepted"; value: CredentialAccepted }
+    | { $case: "chunkAnswer"; value: ChunkAnswer }
     | { $case: "updateAnswer"; value: UpdateAnswer }
     | { $case: "protocolFault"; value: ProtocolFault }
     | undefined;
@@ -200,6 +214,10 @@ export interface SessionLimits {
   resultBytes: number;
   progressBytes: number;
   slots: number;
+  /** Of a result that comes in chunks; 0: this broker takes none. */
+  chunkedResultBytes: number;
+  /** Of the text of one chunk. */
+  chunkBytes: number;
 }
 
 /** Answer to a hello that cannot be served; the channel is closed after it. */
@@ -291,7 +309,50 @@ export interface Receipt {
 }
 
 export interface Succeeded {
+  /** Empty where the result came in chunks. */
   resultJson: string;
+  /** Set when all chunks of the result were sent on this session, and answered. */
+  chunks: ResultChunks | undefined;
+}
+
+/** Names a result that came in chunks. */
+export interface ResultChunks {
+  count: number;
+  /** Of the whole result, as UTF-8. */
+  bytes: number;
+  /** SHA-256 of the whole result as UTF-8, hexadecimal. */
+  sha256: string;
+}
+
+/** A part of a result that is too large for one frame; its receipt follows the last one. */
+export interface ResultChunk {
+  callId: string;
+  grantId: string;
+  fence: number;
+  /** Of the receipt. */
+  digest: string;
+  /** From 0; 0 begins anew, whatever came before. */
+  index: number;
+  /** Of the whole result, as UTF-8. */
+  totalBytes: number;
+  /** Cut between two characters. */
+  data: string;
+}
+
+/** Answers a chunk, or a receipt whose chunks are not here. */
+export interface ChunkAnswer {
+  callId: string;
+  grantId: string;
+  /** Of the receipt. */
+  digest: string;
+  verdict: ChunkVerdict;
+  /** With RECEIVED: how many chunks the broker has; more than there are when it needs none. */
+  received: number;
+  /** With BUSY: not before then. */
+  retryAfterMs: number;
+  /** With REFUSED: the limit. */
+  limitBytes: number;
+  message: string;
 }
 
 export interface Failed {
@@ -553,6 +614,9 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
       case "protocolFault":
         ProtocolFault.encode(message.frame.value, writer.uint32(122).fork()).join();
         break;
+      case "resultChunk":
+        ResultChunk.encode(message.frame.value, writer.uint32(130).fork()).join();
+        break;
       case "callUpdate":
         CallUpdate.encode(message.frame.value, writer.uint32(138).fork()).join();
         break;
@@ -693,6 +757,14 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
             message.frame = { $case: "protocolFault", value: ProtocolFault.decode(reader, reader.uint32()) };
             continue;
           }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.frame = { $case: "resultChunk", value: ResultChunk.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 17: {
             if (tag !== 138) {
               break;
@@ -809,6 +881,12 @@ export const RunnerFrame: MessageFns<RunnerFrame> = {
         }
         break;
       }
+      case "resultChunk": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "resultChunk", value: ResultChunk.fromPartial(object.frame.value) };
+        }
+        break;
+      }
       case "callUpdate": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "callUpdate", value: CallUpdate.fromPartial(object.frame.value) };
@@ -859,6 +937,9 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
         break;
       case "credentialAccepted":
         CredentialAccepted.encode(message.frame.value, writer.uint32(90).fork()).join();
+        break;
+      case "chunkAnswer":
+        ChunkAnswer.encode(message.frame.value, writer.uint32(98).fork()).join();
         break;
       case "updateAnswer":
         UpdateAnswer.encode(message.frame.value, writer.uint32(106).fork()).join();
@@ -971,6 +1052,14 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
             message.frame = { $case: "credentialAccepted", value: CredentialAccepted.decode(reader, reader.uint32()) };
             continue;
           }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.frame = { $case: "chunkAnswer", value: ChunkAnswer.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 13: {
             if (tag !== 106) {
               break;
@@ -1068,6 +1157,12 @@ export const BrokerFrame: MessageFns<BrokerFrame> = {
       case "credentialAccepted": {
         if (object.frame?.value !== undefined && object.frame?.value !== null) {
           message.frame = { $case: "credentialAccepted", value: CredentialAccepted.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "chunkAnswer": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "chunkAnswer", value: ChunkAnswer.fromPartial(object.frame.value) };
         }
         break;
       }
@@ -1857,7 +1952,7 @@ export const Welcome: MessageFns<Welcome> = {
 };
 
 function createBaseSessionLimits(): SessionLimits {
-  return { frameBytes: 0, resultBytes: 0, progressBytes: 0, slots: 0 };
+  return { frameBytes: 0, resultBytes: 0, progressBytes: 0, slots: 0, chunkedResultBytes: 0, chunkBytes: 0 };
 }
 
 export const SessionLimits: MessageFns<SessionLimits> = {
@@ -1873,6 +1968,12 @@ export const SessionLimits: MessageFns<SessionLimits> = {
     }
     if (message.slots !== 0) {
       writer.uint32(32).uint32(message.slots);
+    }
+    if (message.chunkedResultBytes !== 0) {
+      writer.uint32(40).uint32(message.chunkedResultBytes);
+    }
+    if (message.chunkBytes !== 0) {
+      writer.uint32(48).uint32(message.chunkBytes);
     }
     return writer;
   },
@@ -1922,6 +2023,22 @@ export const SessionLimits: MessageFns<SessionLimits> = {
             message.slots = reader.uint32();
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.chunkedResultBytes = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.chunkBytes = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1943,6 +2060,8 @@ export const SessionLimits: MessageFns<SessionLimits> = {
     message.resultBytes = object.resultBytes ?? 0;
     message.progressBytes = object.progressBytes ?? 0;
     message.slots = object.slots ?? 0;
+    message.chunkedResultBytes = object.chunkedResultBytes ?? 0;
+    message.chunkBytes = object.chunkBytes ?? 0;
     return message;
   },
 };
@@ -2955,13 +3074,16 @@ export const Receipt: MessageFns<Receipt> = {
 };
 
 function createBaseSucceeded(): Succeeded {
-  return { resultJson: "" };
+  return { resultJson: "", chunks: undefined };
 }
 
 export const Succeeded: MessageFns<Succeeded> = {
   encode(message: Succeeded, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.resultJson !== "") {
       writer.uint32(10).string(message.resultJson);
+    }
+    if (message.chunks !== undefined) {
+      ResultChunks.encode(message.chunks, writer.uint32(18).fork()).join();
     }
     return writer;
   },
@@ -2987,6 +3109,14 @@ export const Succeeded: MessageFns<Succeeded> = {
             message.resultJson = reader.string();
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.chunks = ResultChunks.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3005,6 +3135,354 @@ export const Succeeded: MessageFns<Succeeded> = {
   fromPartial<I extends Exact<DeepPartial<Succeeded>, I>>(object: I): Succeeded {
     const message = createBaseSucceeded();
     message.resultJson = object.resultJson ?? "";
+    message.chunks = (object.chunks !== undefined && object.chunks !== null)
+      ? ResultChunks.fromPartial(object.chunks)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseResultChunks(): ResultChunks {
+  return { count: 0, bytes: 0, sha256: "" };
+}
+
+export const ResultChunks: MessageFns<ResultChunks> = {
+  encode(message: ResultChunks, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.count !== 0) {
+      writer.uint32(8).uint32(message.count);
+    }
+    if (message.bytes !== 0) {
+      writer.uint32(16).uint32(message.bytes);
+    }
+    if (message.sha256 !== "") {
+      writer.uint32(26).string(message.sha256);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResultChunks {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResultChunks();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.count = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.bytes = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.sha256 = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ResultChunks>, I>>(base?: I): ResultChunks {
+    return ResultChunks.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ResultChunks>, I>>(object: I): ResultChunks {
+    const message = createBaseResultChunks();
+    message.count = object.count ?? 0;
+    message.bytes = object.bytes ?? 0;
+    message.sha256 = object.sha256 ?? "";
+    return message;
+  },
+};
+
+function createBaseResultChunk(): ResultChunk {
+  return { callId: "", grantId: "", fence: 0, digest: "", index: 0, totalBytes: 0, data: "" };
+}
+
+export const ResultChunk: MessageFns<ResultChunk> = {
+  encode(message: ResultChunk, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.grantId !== "") {
+      writer.uint32(18).string(message.grantId);
+    }
+    if (message.fence !== 0) {
+      writer.uint32(24).int64(message.fence);
+    }
+    if (message.digest !== "") {
+      writer.uint32(34).string(message.digest);
+    }
+    if (message.index !== 0) {
+      writer.uint32(40).uint32(message.index);
+    }
+    if (message.totalBytes !== 0) {
+      writer.uint32(48).uint32(message.totalBytes);
+    }
+    if (message.data !== "") {
+      writer.uint32(58).string(message.data);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResultChunk {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResultChunk();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.grantId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.fence = longToNumber(reader.int64());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.digest = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.index = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.totalBytes = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.data = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ResultChunk>, I>>(base?: I): ResultChunk {
+    return ResultChunk.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ResultChunk>, I>>(object: I): ResultChunk {
+    const message = createBaseResultChunk();
+    message.callId = object.callId ?? "";
+    message.grantId = object.grantId ?? "";
+    message.fence = object.fence ?? 0;
+    message.digest = object.digest ?? "";
+    message.index = object.index ?? 0;
+    message.totalBytes = object.totalBytes ?? 0;
+    message.data = object.data ?? "";
+    return message;
+  },
+};
+
+function createBaseChunkAnswer(): ChunkAnswer {
+  return { callId: "", grantId: "", digest: "", verdict: 0, received: 0, retryAfterMs: 0, limitBytes: 0, message: "" };
+}
+
+export const ChunkAnswer: MessageFns<ChunkAnswer> = {
+  encode(message: ChunkAnswer, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.callId !== "") {
+      writer.uint32(10).string(message.callId);
+    }
+    if (message.grantId !== "") {
+      writer.uint32(18).string(message.grantId);
+    }
+    if (message.digest !== "") {
+      writer.uint32(26).string(message.digest);
+    }
+    if (message.verdict !== 0) {
+      writer.uint32(32).int32(message.verdict);
+    }
+    if (message.received !== 0) {
+      writer.uint32(40).uint32(message.received);
+    }
+    if (message.retryAfterMs !== 0) {
+      writer.uint32(48).uint32(message.retryAfterMs);
+    }
+    if (message.limitBytes !== 0) {
+      writer.uint32(56).uint32(message.limitBytes);
+    }
+    if (message.message !== "") {
+      writer.uint32(66).string(message.message);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ChunkAnswer {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseChunkAnswer();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.grantId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.digest = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.verdict = reader.int32() as any;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.received = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.retryAfterMs = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.limitBytes = reader.uint32();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<ChunkAnswer>, I>>(base?: I): ChunkAnswer {
+    return ChunkAnswer.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<ChunkAnswer>, I>>(object: I): ChunkAnswer {
+    const message = createBaseChunkAnswer();
+    message.callId = object.callId ?? "";
+    message.grantId = object.grantId ?? "";
+    message.digest = object.digest ?? "";
+    message.verdict = object.verdict ?? 0;
+    message.received = object.received ?? 0;
+    message.retryAfterMs = object.retryAfterMs ?? 0;
+    message.limitBytes = object.limitBytes ?? 0;
+    message.message = object.message ?? "";
     return message;
   },
 };
