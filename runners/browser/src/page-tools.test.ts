@@ -178,7 +178,9 @@ describe("read_page (B1)", () => {
   it("is a read-only tool that a runner takes", () => {
     const transport: Transport = { name: "none", carriesCredential: false, connect: () => Promise.reject(new Error("no broker here")) };
     const runner = createRunner({ transport, binding: "tab", subject: "user_1", tools: [readPageTool(page("x"))] });
-    expect(runner.handlers).toEqual([{ tool: "read_page", version: "1", idempotent: true, cancellable: true, readOnly: true }]);
+    expect(runner.handlers).toEqual([
+      { tool: "read_page", version: "1", idempotent: true, cancellable: true, readOnly: true, reconciles: false },
+    ]);
   });
 
   it("reads the page as it is at the call, from the offset of the call, and refuses a wrong one", async () => {
