@@ -10,6 +10,11 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   schedule(delayMs, task) {
+    if (delayMs <= 0) {
+      // A timer of 0 that is due again when its turn ends runs before the sockets are looked at.
+      const immediate = setImmediate(task);
+      return { cancel: () => clearImmediate(immediate) };
+    }
     const timer = setTimeout(task, delayMs);
     return { cancel: () => clearTimeout(timer) };
   },

@@ -56,7 +56,8 @@ describe("calls that wait for a runner", () => {
 
   it("do not hold the loop up when a runner comes that can take them all: so many are granted in one turn", async () => {
     const site = createSite(silentLog);
-    const one = await broker(site);
+    // A call whose wait is being stored is granted after that, and so out of turn.
+    const one = await broker(site, { waitingNoticeMs: 60_000 });
     const calls: string[] = [];
     for (let index = 0; index < 500; index += 1) {
       calls.push((await one.wire.calls.create(AGENT, CALL, {})).id);

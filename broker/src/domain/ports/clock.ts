@@ -4,7 +4,7 @@ export interface Clock {
   now(): number;
   /** Monotonic milliseconds: for leases, back-off and waiting. */
   monotonic(): number;
-  /** Calls `task` once after `delayMs` of monotonic time. */
+  /** Calls `task` once after `delayMs` of monotonic time; with 0 in the next turn of the event loop, after what came in meanwhile. */
   schedule(delayMs: number, task: () => void): { cancel(): void };
 }
 
