@@ -51,9 +51,9 @@ export function entry(data: string, mark: IndexMark = "none"): NewEntry {
   return { entryId: freshId("ent"), data, mark };
 }
 
-/** The version of an outcome that must be `appended`. */
+/** The version of an entry that must be stored: `duplicate` says that of an append that was repeated while its store failed over (L2). */
 export function versionOf(outcome: AppendOutcome): Version {
-  if (outcome.kind !== "appended") throw new Error(`expected "appended", got ${JSON.stringify(outcome)}`);
+  if (outcome.kind === "conflict") throw new Error(`expected "appended", got ${JSON.stringify(outcome)}`);
   return outcome.version;
 }
 
