@@ -192,7 +192,7 @@ describe.skipIf(WITHOUT_CHROMIUM !== "")(titled("the life of a page"), { timeout
     await page.evaluate(`globalThis.slept = 0; const now = Date.now; Date.now = () => now() + slept;`);
     await page.evaluate(`void serve({ authorizeWaits: true })`);
     await ready(page);
-    expect(await serving()).toHaveLength(1);
+    await eventually("the pages before to be gone", async () => (await serving()).length === 1);
     const n = next();
     const waits = () => stage.effects.filter((effect) => effect.n === -1).length;
     const before = waits();

@@ -224,7 +224,7 @@ globalThis.serve = (options = {}) => {
   const { journal, authorizeWaits, ...rest } = options;
   runner = sdk.createRunner({ transport: sdk.connectWebSocket(${JSON.stringify(ws)}), binding: "page", subject: "user_1", token: ${JSON.stringify(RUNNER_KEY)}, tools, log,
     ...(journal === undefined ? {} : { journal: sdk.indexedDbJournal(journal) }),
-    ...(authorizeWaits ? { authorize: async () => { await tell("/effects", { call: "", fence: 0, runner: runner.runnerId, n: -1 }); if (!globalThis.isLet) await new Promise((go) => { globalThis.authorized = go; }); return sdk.allow(); } } : {}), ...rest });
+    ...(authorizeWaits ? { authorize: async () => { const gate = globalThis.isLet ? undefined : new Promise((go) => { globalThis.authorized = go; }); await tell("/effects", { call: "", fence: 0, runner: runner.runnerId, n: -1 }); await gate; return sdk.allow(); } } : {}), ...rest });
   globalThis.runner = runner;
   runner.start().catch(() => undefined);
   return runner;
