@@ -2,6 +2,7 @@ import { afterEach, describe, expect, it } from "vitest";
 import { silentLog } from "../app/logs.js";
 import type { Bus } from "../domain/ports/bus.js";
 import { AGENT, type BrokerParts, connectRunner, createSite, type Site, startBroker, TOOL, until } from "./wire.test.kit.js";
+import { withLedger } from "./with-ledger.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -156,27 +157,16 @@ describe("calls that wait for a runner", () => {
       site,
       {},
       {
-        ledger: (inner) => ({
-          description: inner.description,
-          blobs: inner.blobs,
-          lanes: inner.lanes,
-          append(callId, expected, entry) {
-            if (expected > 0 && failures < 3) {
-              failures += 1;
-              return Promise.reject(new Error("a fault of its own"));
-            }
-            return inner.append(callId, expected, entry);
-          },
-          read: (callId, from) => inner.read(callId, from),
-          tail: (from, signal) => inner.tail(from, signal),
-          latest: () => inner.latest(),
-          openCalls: () => inner.openCalls(),
-          check: () => inner.check(),
-          retire: (incarnation) => inner.retire(incarnation),
-          places: (from, signal) => inner.places(from, signal),
-          remove: (callId, versions) => inner.remove(callId, versions),
-          close: () => inner.close(),
-        }),
+        ledger: (inner) =>
+          withLedger(inner, {
+            append(callId, expected, entry) {
+              if (expected > 0 && failures < 3) {
+                failures += 1;
+                return Promise.reject(new Error("a fault of its own"));
+              }
+              return inner.append(callId, expected, entry);
+            },
+          }),
       },
     );
     const call = await one.wire.calls.create(AGENT, CALL, {});

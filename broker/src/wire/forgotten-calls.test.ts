@@ -3,6 +3,7 @@ import { decodeEntry } from "../domain/call/entry-codec.js";
 import type { Ledger } from "../domain/ports/ledger.js";
 import { createMemoryLedger } from "../ledger/memory/memory-ledger.js";
 import { AGENT, connectRunner, createSite, recordedLog, type Site, startBroker, until } from "./wire.test.kit.js";
+import { withLedger } from "./with-ledger.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -16,27 +17,17 @@ const FORGOTTEN = "call_aaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 /** Reads of each call, and a way to let listings fail. */
 function watched(reads: Map<string, number>, fails: { now: boolean }) {
-  return (inner: Ledger): Ledger => ({
-    description: inner.description,
-    blobs: inner.blobs,
-    lanes: inner.lanes,
-    append: (callId, expected, entry) => inner.append(callId, expected, entry),
-    read(callId, from) {
-      reads.set(callId, (reads.get(callId) ?? 0) + 1);
-      return inner.read(callId, from);
-    },
-    tail: (from, signal) => inner.tail(from, signal),
-    latest: () => inner.latest(),
-    async *openCalls() {
-      if (fails.now) throw new Error("no listing now");
-      yield* inner.openCalls();
-    },
-    check: () => inner.check(),
-    retire: (incarnation) => inner.retire(incarnation),
-    places: (from, signal) => inner.places(from, signal),
-    remove: (callId, versions) => inner.remove(callId, versions),
-    close: () => inner.close(),
-  });
+  return (inner: Ledger): Ledger =>
+    withLedger(inner, {
+      read(callId, from) {
+        reads.set(callId, (reads.get(callId) ?? 0) + 1);
+        return inner.read(callId, from);
+      },
+      async *openCalls() {
+        if (fails.now) throw new Error("no listing now");
+        yield* inner.openCalls();
+      },
+    });
 }
 
 async function scene(checkMs = 50) {

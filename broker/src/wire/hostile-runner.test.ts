@@ -2,8 +2,8 @@ import { Failed, Succeeded } from "@toolrunner/proto";
 import { afterEach, describe, expect, it } from "vitest";
 import { silentLog } from "../app/logs.js";
 import { RESULT_DEPTH_MAX, SLOTS_MAX } from "../domain/limits.js";
-import type { Ledger } from "../domain/ports/ledger.js";
 import { AGENT, type BrokerParts, connectRunner, createSite, type ScriptedRunner, type Site, startBroker, until } from "./wire.test.kit.js";
+import { withLedger } from "./with-ledger.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -25,27 +25,16 @@ async function counted(site: Site) {
     site,
     { pingIntervalMs: 20 },
     {
-      ledger: (inner): Ledger => ({
-        description: inner.description,
-        blobs: inner.blobs,
-        lanes: inner.lanes,
-        append: (callId, expected, entry) => inner.append(callId, expected, entry),
-        async *read(callId, from) {
-          reads.all += 1;
-          reads.atOnce += 1;
-          reads.most = Math.max(reads.most, reads.atOnce);
-          yield* inner.read(callId, from);
-          reads.atOnce -= 1;
-        },
-        tail: (from, signal) => inner.tail(from, signal),
-        latest: () => inner.latest(),
-        openCalls: () => inner.openCalls(),
-        check: () => inner.check(),
-        retire: (incarnation) => inner.retire(incarnation),
-        places: (from, signal) => inner.places(from, signal),
-        remove: (callId, versions) => inner.remove(callId, versions),
-        close: () => inner.close(),
-      }),
+      ledger: (inner) =>
+        withLedger(inner, {
+          async *read(callId, from) {
+            reads.all += 1;
+            reads.atOnce += 1;
+            reads.most = Math.max(reads.most, reads.atOnce);
+            yield* inner.read(callId, from);
+            reads.atOnce -= 1;
+          },
+        }),
     },
   );
   return { one, reads };
@@ -156,25 +145,13 @@ describe("a hostile runner", () => {
       site,
       {},
       {
-        ledger: (inner) => ({
-          ...inner,
-          description: inner.description,
-          blobs: inner.blobs,
-          lanes: inner.lanes,
-          append: async (callId, expected, entry) => {
-            await (expected === 0 ? undefined : gate);
-            return inner.append(callId, expected, entry);
-          },
-          read: (callId, from) => inner.read(callId, from),
-          tail: (from, signal) => inner.tail(from, signal),
-          latest: () => inner.latest(),
-          openCalls: () => inner.openCalls(),
-          check: () => inner.check(),
-          retire: (incarnation) => inner.retire(incarnation),
-          places: (from, signal) => inner.places(from, signal),
-          remove: (callId, versions) => inner.remove(callId, versions),
-          close: () => inner.close(),
-        }),
+        ledger: (inner) =>
+          withLedger(inner, {
+            append: async (callId, expected, entry) => {
+              await (expected === 0 ? undefined : gate);
+              return inner.append(callId, expected, entry);
+            },
+          }),
       },
     );
     const runner = await connectRunner(one.wire);

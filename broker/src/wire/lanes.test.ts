@@ -17,6 +17,7 @@ import {
   type TestBroker,
   until,
 } from "./wire.test.kit.js";
+import { withLedger } from "./with-ledger.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -43,26 +44,15 @@ const nOf = (grant: { readonly argumentsJson: string }): number => (JSON.parse(g
 
 /** A ledger whose lanes do as the test says. */
 function withLanes(change: (lanes: LaneStore) => Partial<LaneStore>): (ledger: Ledger) => Ledger {
-  return (inner) => ({
-    description: inner.description,
-    blobs: inner.blobs,
-    lanes: {
-      join: (lane, callId) => inner.lanes.join(lane, callId),
-      first: (lane) => inner.lanes.first(lane),
-      leave: (lane, member) => inner.lanes.leave(lane, member),
-      ...change(inner.lanes),
-    },
-    append: (callId, expected, entry) => inner.append(callId, expected, entry),
-    read: (callId, from) => inner.read(callId, from),
-    tail: (from, signal) => inner.tail(from, signal),
-    latest: () => inner.latest(),
-    openCalls: () => inner.openCalls(),
-    check: () => inner.check(),
-    retire: (incarnation) => inner.retire(incarnation),
-    places: (from, signal) => inner.places(from, signal),
-    remove: (callId, versions) => inner.remove(callId, versions),
-    close: () => inner.close(),
-  });
+  return (inner) =>
+    withLedger(inner, {
+      lanes: {
+        join: (lane, callId) => inner.lanes.join(lane, callId),
+        first: (lane) => inner.lanes.first(lane),
+        leave: (lane, member) => inner.lanes.leave(lane, member),
+        ...change(inner.lanes),
+      },
+    });
 }
 
 const later = <T>(ms: number, value: T): Promise<T> => new Promise((resolve) => setTimeout(() => resolve(value), ms));

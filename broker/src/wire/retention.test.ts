@@ -16,6 +16,7 @@ import {
   type TestBroker,
   until,
 } from "./wire.test.kit.js";
+import { withLedger } from "./with-ledger.test.kit.js";
 
 const DAY = 86_400_000;
 const WEEK = 7 * DAY;
@@ -329,26 +330,6 @@ describe("two brokers that both think it is theirs to remove calls", () => {
     expect(world.lines.filter(({ event }) => event === "retention_failed")).toEqual([]);
   });
 });
-
-/** The ledger with some operations of one's own. */
-function withLedger(inner: Ledger, own: Partial<Ledger>): Ledger {
-  return {
-    description: inner.description,
-    blobs: inner.blobs,
-    lanes: inner.lanes,
-    append: (callId, expected, entry) => inner.append(callId, expected, entry),
-    read: (callId, from) => inner.read(callId, from),
-    tail: (from, signal) => inner.tail(from, signal),
-    latest: () => inner.latest(),
-    openCalls: () => inner.openCalls(),
-    check: () => inner.check(),
-    retire: (incarnation) => inner.retire(incarnation),
-    places: (from, signal) => inner.places(from, signal),
-    remove: (callId, versions) => inner.remove(callId, versions),
-    close: () => inner.close(),
-    ...own,
-  };
-}
 
 /** A ledger that removes so many things, one at a time, and then answers nothing that would remove more. */
 function dyingAfter(inner: Ledger, left: { steps: number }): Ledger {

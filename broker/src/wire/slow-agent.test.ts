@@ -4,6 +4,7 @@ import { silentLog } from "../app/logs.js";
 import { PROGRESS_BYTES_MAX } from "../domain/limits.js";
 import type { Bus } from "../domain/ports/bus.js";
 import { AGENT, type BrokerParts, connectRunner, createSite, type Site, startBroker, until } from "./wire.test.kit.js";
+import { withLedger } from "./with-ledger.test.kit.js";
 
 const stops: (() => Promise<unknown> | unknown)[] = [];
 afterEach(async () => {
@@ -131,24 +132,14 @@ describe("agents that wait", () => {
       site,
       { ledgerAnswerMs: 200 },
       {
-        ledger: (inner) => ({
-          description: inner.description,
-          blobs: inner.blobs,
-          lanes: inner.lanes,
-          append(callId, expected, entry) {
-            appends += 1;
-            return away ? new Promise(() => undefined) : inner.append(callId, expected, entry);
-          },
-          read: (callId, from) => inner.read(callId, from),
-          tail: (from, signal) => inner.tail(from, signal),
-          latest: () => inner.latest(),
-          openCalls: () => inner.openCalls(),
-          check: () => (away ? Promise.reject(new Error("away")) : inner.check()),
-          retire: (incarnation) => inner.retire(incarnation),
-          places: (from, signal) => inner.places(from, signal),
-          remove: (callId, versions) => inner.remove(callId, versions),
-          close: () => inner.close(),
-        }),
+        ledger: (inner) =>
+          withLedger(inner, {
+            append(callId, expected, entry) {
+              appends += 1;
+              return away ? new Promise(() => undefined) : inner.append(callId, expected, entry);
+            },
+            check: () => (away ? Promise.reject(new Error("away")) : inner.check()),
+          }),
       },
     );
     away = true;

@@ -4,30 +4,20 @@ import { silentLog } from "../app/logs.js";
 import type { Bus, Registry } from "../domain/ports/bus.js";
 import type { Ledger } from "../domain/ports/ledger.js";
 import { AGENT, connectRunner, createSite, createTestBroker, startBroker, until } from "./wire.test.kit.js";
+import { withLedger } from "./with-ledger.test.kit.js";
 
 const CALL = { toolset: "shop", tool: "echo", arguments: { x: 1 } };
 const never = new Promise<never>(() => undefined);
 
 /** A ledger of which some operations never end. */
 function stuck(inner: Ledger, isStuck: (operation: "append" | "read") => boolean): Ledger {
-  return {
-    description: inner.description,
-    blobs: inner.blobs,
-    lanes: inner.lanes,
+  return withLedger(inner, {
     append: (callId, expected, entry) => (isStuck("append") ? never : inner.append(callId, expected, entry)),
     async *read(callId, from) {
       await (isStuck("read") ? never : undefined);
       yield* inner.read(callId, from);
     },
-    tail: (from, signal) => inner.tail(from, signal),
-    latest: () => inner.latest(),
-    openCalls: () => inner.openCalls(),
-    check: () => inner.check(),
-    retire: (incarnation) => inner.retire(incarnation),
-    places: (from, signal) => inner.places(from, signal),
-    remove: (callId, versions) => inner.remove(callId, versions),
-    close: () => inner.close(),
-  };
+  });
 }
 
 /** A bus whose records are never written from now on. */
