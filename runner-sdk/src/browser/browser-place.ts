@@ -45,3 +45,26 @@ export class Listeners {
     for (const listener of [...this.#listeners]) listener();
   }
 }
+
+/** Listens to the platform as long as anybody listens here. */
+export class SharedWatch {
+  #users = 0;
+  #unwatch: () => void = () => {};
+
+  /** @param watch begins to listen; what it returns ends that. */
+  constructor(private readonly watch: () => () => void) {}
+
+  /** One more listens, who is taken off by `off`. The answer ends it, once. */
+  use(off: () => void): () => void {
+    if (this.#users === 0) this.#unwatch = this.watch();
+    this.#users += 1;
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      off();
+      this.#users -= 1;
+      if (this.#users === 0) this.#unwatch();
+    };
+  }
+}

@@ -6,7 +6,7 @@
  * `resume`.
  */
 import type { HeldRunnerId, Place, PlaceFacts } from "../core/place.js";
-import { Listeners, waitUntilBack, watchNetwork } from "./browser-place.js";
+import { Listeners, SharedWatch, waitUntilBack, watchNetwork } from "./browser-place.js";
 import { borrowTabId, holdTabId, type TabId } from "./tab-id.js";
 
 /** The place of a page. */
@@ -46,8 +46,7 @@ class PagePlace implements Place {
   /** Resolves when the page is back; null while it is there. */
   #back: Promise<void> | null = null;
   #comesBack: () => void = () => {};
-  #unwatch: () => void = () => {};
-  #users = 0;
+  readonly #watch = new SharedWatch(() => this.#listen());
 
   constructor(
     private readonly view: Window,
@@ -59,7 +58,7 @@ class PagePlace implements Place {
   }
 
   watch(listener: () => void): () => void {
-    return this.#use(this.#watchers.add(listener));
+    return this.#watch.use(this.#watchers.add(listener));
   }
 
   async holdRunnerId(binding: string): Promise<HeldRunnerId | null> {
@@ -86,28 +85,14 @@ class PagePlace implements Place {
   }
 
   onLeave(listener: () => void): () => void {
-    return this.#use(this.#leaving.add(listener));
+    return this.#watch.use(this.#leaving.add(listener));
   }
 
   onWake(listener: () => void): () => void {
-    return this.#use(this.#waking.add(listener));
+    return this.#watch.use(this.#waking.add(listener));
   }
 
-  /** Listens to the page as long as anybody does to this place. */
-  #use(off: () => void): () => void {
-    if (this.#users === 0) this.#listen();
-    this.#users += 1;
-    let isOver = false;
-    return () => {
-      if (isOver) return;
-      isOver = true;
-      off();
-      this.#users -= 1;
-      if (this.#users === 0) this.#unwatch();
-    };
-  }
-
-  #listen(): void {
+  #listen(): () => void {
     const offs: (() => void)[] = [];
     const on = (target: EventTarget, type: string, listener: (event: Event) => void) => {
       target.addEventListener(type, listener);
@@ -125,7 +110,7 @@ class PagePlace implements Place {
     };
     on(this.document, "visibilitychange", () => this.document.visibilityState === "visible" && wake());
     offs.push(watchNetwork(wake));
-    this.#unwatch = () => {
+    return () => {
       for (const off of offs) off();
     };
   }

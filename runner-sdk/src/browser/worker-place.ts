@@ -4,7 +4,7 @@
  * Invariant: only messages of the one form are taken, and only while a runner watches; all others are the product's own.
  */
 import type { HeldRunnerId, Place, PlaceFacts } from "../core/place.js";
-import { Listeners, waitUntilBack, watchNetwork } from "./browser-place.js";
+import { Listeners, SharedWatch, waitUntilBack, watchNetwork } from "./browser-place.js";
 import { createPagePlace, pageFacts } from "./page-place.js";
 import { borrowTabId } from "./tab-id.js";
 
@@ -67,15 +67,14 @@ class WorkerPlace implements Place {
   #facts: PlaceFacts = { visibility: "unknown", focused: false };
   #back: Promise<void> | null = null;
   #comesBack: () => void = () => {};
-  #users = 0;
-  #unwatch: () => void = () => {};
+  readonly #watch = new SharedWatch(() => this.#listen());
 
   facts(): PlaceFacts {
     return this.#facts;
   }
 
   watch(listener: () => void): () => void {
-    return this.#use(this.#watchers.add(listener));
+    return this.#watch.use(this.#watchers.add(listener));
   }
 
   holdRunnerId(): Promise<null> {
@@ -92,38 +91,24 @@ class WorkerPlace implements Place {
   }
 
   onLeave(listener: () => void): () => void {
-    return this.#use(this.#leaving.add(listener));
+    return this.#watch.use(this.#leaving.add(listener));
   }
 
   onWake(listener: () => void): () => void {
-    return this.#use(this.#waking.add(listener));
+    return this.#watch.use(this.#waking.add(listener));
   }
 
-  #use(off: () => void): () => void {
-    if (this.#users === 0) this.#listen();
-    this.#users += 1;
-    let isOver = false;
-    return () => {
-      if (isOver) return;
-      isOver = true;
-      off();
-      this.#users -= 1;
-      if (this.#users === 0) this.#unwatch();
-    };
-  }
-
-  #listen(): void {
+  #listen(): () => void {
     const off = watchNetwork(() => this.#waking.tell());
-    this.#unwatch = off;
-    if (!isDedicatedWorker()) return;
+    if (!isDedicatedWorker()) return off;
     const take = ({ data }: MessageEvent<unknown>) => this.#take(data);
     addEventListener("message", take);
-    this.#unwatch = () => {
+    // The page may have spoken before this worker listened.
+    postMessage(WANTED);
+    return () => {
       off();
       removeEventListener("message", take);
     };
-    // The page may have spoken before this worker listened.
-    postMessage(WANTED);
   }
 
   #take(data: unknown): void {
